@@ -24,9 +24,9 @@ def prepare(model):
 
     - The gradient of a replica is weighted by its number of examples, which may be 0. Keras weights all replicas
       equally.
-    - Gradients are summed over replicas and then clipped. Keras clips the gradient of each replica.
+    - Gradients are summed over replicas and then clipped. Keras clips the gradient of each replica before the sum.
     - `MultiWorkerMirroredStrategy` works. Without `prepare`, Keras raises an error, because it builds the model with
-      the values of all replicas and averages scalars over an axis.
+      the values of all replicas and averages scalars over an axis that they do not have.
 
     A layer such as `keras.layers.BatchNormalization` still reads only the rows of one replica. Metrics in the log of an
     epoch cover all examples. Two kinds of values are means over replicas: values logged for a single batch, and values
@@ -37,7 +37,7 @@ def prepare(model):
 
     Args:
         model: A compiled `keras.Model` that was created in the scope of the strategy. A custom `train_step` must call
-            `compute_loss`, because Keras divides the result by the number of replicas, and must apply gradients with
+            `compute_loss`, in which Keras divides the loss by the number of replicas, and must apply gradients with
             `model.optimizer`.
 
     Raises:
@@ -87,7 +87,7 @@ def prepare(model):
 
 
 def shard(batches, strategy):
-    """Split each batch of a `tf.data.Dataset` between the replicas, and return a dataset for `fit`.
+    """Split each batch of a `tf.data.Dataset` among the replicas, and return a dataset for `fit`.
 
     Every worker reads the same batches and selects the rows for its own replicas. Without `shard`, Keras regroups the
     rows of batches with uneven sizes, so an epoch can include rows of the next epoch.
@@ -150,7 +150,7 @@ def shard(batches, strategy):
 
 
 def _replacement_for(original, replacement):
-    """Return `replacement` with the metadata of `original`. `_original_method` recovers `original` from it."""
+    """Return `replacement` with the metadata of `original`. `_original_method` converts the result to `original`."""
     replacement = functools.wraps(original)(replacement)
     replacement.original_method = original
     return replacement
@@ -187,8 +187,8 @@ def _step_on_shard(model, step, strategy, trains):
 
 
 def _ones(x):
-    # Use ones, because zeros may stand for padding, and cuDNN rejects a row that is all padding. Strings become empty
-    # strings.
+    # Use ones, because zeros may stand for padding, and cuDNN rejects a row that is all padding. Pad string tensors
+    # with empty strings.
     return {} if x.dtype == tf.string else {"constant_values": tf.ones((), x.dtype)}
 
 

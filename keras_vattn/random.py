@@ -1,7 +1,7 @@
 """Functions for seeds and noise. Every stochastic layer draws its noise with them.
 
 Noise is computed from the random bits of the Philox generator, which are the same with and without XLA. In TensorFlow
-2.21, `stateless_uniform` and `stateless_normal`, which `keras.random` uses, give other values under XLA, even with
+2.21, `stateless_uniform` and `stateless_normal`, which `keras.random` uses, give different values under XLA, even with
 `alg="philox"`. A uniform draw u is never 0 or 1, so log(u) and log(1 - u) are finite. Bits are uint32, because most GPU
 kernels of TensorFlow keep int32 in host memory. Seeds are pairs of int32, because TensorFlow Probability rejects int64.
 
@@ -195,7 +195,7 @@ def _bits(shape, seed):
 
 
 def _draw_once(draw, condition, word, otherwise):
-    """Return draw(word) if the condition is true, otherwise draw(otherwise). XLA on a CPU then draws bits only once.
+    """Return draw(word) if the condition is true, otherwise draw(otherwise), so that XLA on a CPU draws bits only once.
 
     Without a `tf.cond`, XLA fuses the generator into every operation that uses the bits, and draws the bits again for
     each (a stochastic attention then takes 1.26 instead of 1.11 times as long as a softmax attention). XLA does not
@@ -203,10 +203,10 @@ def _draw_once(draw, condition, word, otherwise):
 
     In a process with a GPU, the same bits are drawn without a `tf.cond`, because the host could evaluate the condition
     only after the GPU has finished all earlier work. This applies to every call and trace in the process, because a
-    function does not know on which device it will run. A `tf.cond` under XLA on a GPU was not measured. Under
-    `tf.vectorized_map` there is no `tf.cond` either, because it cannot convert a branch that reads no seed.
+    function does not know on which device it will run. A `tf.cond` under XLA on a GPU was not measured.
+    `tf.vectorized_map` cannot convert a branch that reads no seed, so there is no `tf.cond` under it either.
     """
-    # TensorFlow uses this name scope when it traces a function to vectorize.
+    # TensorFlow uses this name scope when it traces a function for `tf.vectorized_map`.
     is_vectorized = "loop_body" in tf.get_current_name_scope()
     if is_vectorized or tf.config.list_physical_devices("GPU"):
         return draw(tf.where(condition, tf.constant(word, tf.uint64), tf.constant(otherwise, tf.uint64)))
@@ -218,7 +218,7 @@ def _entries(shape, generate, *draw_arguments):
 
     Args:
         shape: Shape of the result.
-        generate: Function that returns random bits (n, 2) for n pairs of words, from the counter word of `_draw_once`.
+        generate: Function of n and the counter word of `_draw_once` that returns n pairs of 32-bit words, (n, 2).
         *draw_arguments: Arguments of `_draw_once` after the first.
     """
     size = _size(shape)
@@ -258,7 +258,7 @@ def dropout_mask(shape, rate, seed):
     >>> abs(float(keras.ops.mean(keras.ops.cast(mask, "float32"))) - 0.75) < 0.05
     True
     """
-    # Use unsigned integers: TensorFlow extends the sign of a negative number, XLA does not.
+    # Use unsigned integers: TensorFlow extends the sign of a negative number, but XLA does not.
     key, counter = tf.raw_ops.StatelessRandomGetKeyCounter(seed=tf.cast(tf.bitcast(seed, tf.uint32), tf.int64))
 
     def generate(num_pairs, word):
@@ -273,7 +273,7 @@ def dropout_mask(shape, rate, seed):
 
 
 def normal(shape, seed):
-    """Draw float32 standard normals, each pair from two 32-bit words (Box and Muller 1958).
+    """Draw float32 standard normal numbers, each pair from two 32-bit words (Box and Muller 1958).
 
     Args:
         shape: Shape of the result, a tuple of integers and scalar tensors.
@@ -359,11 +359,11 @@ def gamma_noise(shape, seed):
 def log_gamma(concentration, noise):
     """Return log G for draws G ~ Gamma(concentration, 1), computed from the noise of `gamma_noise`.
 
-    G is a draw from Gamma(c) with c = concentration + 2, times u1^(1 / (c - 2)) u2^(1 / (c - 1)), where u1 and u2 are
-    uniform. A normal draw is mapped to the quantile of Gamma(c) with the same probability, by Temme's expansion (1992)
-    with fitted coefficients. The distribution function has an error below 3e-6. There is no rejection step, so the
-    function runs under XLA in a loop with an unknown batch size. The gradient with respect to the concentration
-    differentiates the quantile implicitly (Figurnov et al. 2018). It is accurate to 2e-4 for normals up to 3.
+    G is a draw from Gamma(c) times u1^(1 / (c - 2)) u2^(1 / (c - 1)), with c = concentration + 2 and uniform u1 and u2.
+    To draw from Gamma(c), Temme's expansion (1992) with fitted coefficients maps a normal draw to the quantile with the
+    same probability. The distribution function has an error below 3e-6. There is no rejection step, so the function
+    runs under XLA in a loop with an unknown batch size. The gradient with respect to the concentration differentiates
+    the quantile implicitly (Figurnov et al. 2018). It is accurate to 2e-4 for normal draws up to 3.
 
     Args:
         concentration: Float32 tensor, at least 1.
