@@ -1,4 +1,4 @@
-"""Attention layers built from a score, an alignment and a context, and other layers of variational models."""
+"""Stochastic attention layers, and other layers for variational models."""
 
 from keras_vattn.layers.attention import Attention
 from keras_vattn.layers.bayesian_attention import BayesianAttention

@@ -5,14 +5,14 @@ import tensorflow as tf
 
 @dataclasses.dataclass(eq=False)
 class AddedDivergence:
-    """A KL that was added with one `add_loss` call, and the values that the log needs.
+    """Record of a KL that a layer added with one `add_loss` call. The log is updated from this record.
 
     Attributes:
         loss: The tensor that was passed to `add_loss`.
-        total: The KL, unweighted and summed over the batch, a scalar.
-        above_floor: The KL minus its floor (see `Alignment.divergence_floor`), summed like `total`, a scalar.
+        total: Scalar, the unweighted KL, summed over the batch.
+        above_floor: Scalar, the KL minus its floor (see `Alignment.divergence_floor`), summed over the batch.
         batch_size: Number of examples.
-        thread: Id of the replica's thread, `None` outside `tf.distribute`.
+        thread: Id of the thread of the replica that added the KL, or `None` outside `tf.distribute`.
         is_logged: Whether the KL has been added to the log.
     """
 
@@ -25,7 +25,7 @@ class AddedDivergence:
 
     @property
     def is_current(self):
-        """Whether the loss belongs to the current graph; in eager code, whether it is an eager tensor."""
+        """Whether the loss belongs to the current graph or, in eager code, is an eager tensor."""
         if tf.executing_eagerly():
             return tf.is_tensor(self.loss) and not tf.is_symbolic_tensor(self.loss)
         return getattr(self.loss, "graph", None) is tf.compat.v1.get_default_graph()

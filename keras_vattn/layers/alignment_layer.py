@@ -15,7 +15,7 @@ class AlignmentLayer(StochasticLayer):
 
     # Whether `draw_seeds` returns a dropout seed at inference when a sampler requests dropout.
     reads_dropout_requests = True
-    # Text for an error message: what a subclass accepts instead of a prior.
+    # What the layer accepts instead of a prior, as text for the error message of `prior_distribution`.
     _other_priors = ""
 
     def set_alignment(self, variational):
@@ -43,7 +43,7 @@ class AlignmentLayer(StochasticLayer):
 
     def draw_alignment(self, shape, seeds):
         """Return a dictionary with the noise of the alignment and the dropout mask of the weights. `shape` is the shape
-        of the logits. The dictionary is empty if both seeds in `Seeds` are `None`."""
+        of the logits. The dictionary is empty if both seeds are `None`."""
         noise = {}
         if seeds.noise is not None:
             noise = self.variational.draw_noise(shape, seeds.noise, self.current_step, seeds.training)
@@ -53,10 +53,11 @@ class AlignmentLayer(StochasticLayer):
         return noise
 
     def draw_rows(self, shape, seeds, num_keys=None):
-        """Return the result of `draw_alignment` for logits that may cover only the first few of `num_keys` keys."""
+        """Return the result of `draw_alignment`. With `num_keys`, draw noise for that many keys, and drop the noise of
+        keys beyond `shape`."""
         if num_keys is None:
             return self.draw_alignment(shape, seeds)
-        # Draw noise for all keys: under XLA, logits cover all keys, and the draws must not depend on XLA.
+        # Draw noise for all keys, because the logits cover all keys under XLA, and draws must not depend on XLA.
         noise = self.draw_alignment((*shape[:-1], num_keys), seeds)
         return tree.map_structure(lambda x: x[..., : shape[-1]], noise)
 
@@ -71,7 +72,7 @@ class AlignmentLayer(StochasticLayer):
             query_mask: Boolean mask with one entry per query, or `None`.
             training: The call's `training`.
             head_axis: Axis or axes of heads, over which the KL is summed; `None` for a layer without heads.
-            context: `None`, or a tuple: the KL of the context for each query, and the number of entries of this KL.
+            context: `None`, or a tuple of the context's KL for each query and the number of entries of this KL.
             chunk: The `Chunk` of the queries, or `None`.
         """
         divergence, entries, floor, valid = None, 0.0, None, keys.any_valid()
@@ -98,16 +99,15 @@ class AlignmentLayer(StochasticLayer):
 
     @property
     def estimates_divergence(self):
-        """Whether the last call or trace estimated the KL of the weights from draws; `None` before the first call. The
-        layer estimates the KL if TensorFlow Probability has no KL for q and p, and in training with
+        """Whether the last call or trace estimated the KL of the weights from samples; `None` before the first call.
+        The layer estimates the KL if TensorFlow Probability implements no KL for q and p, and in training with
         `kl_estimator="sampled"`."""
         return self.variational.estimates_divergence
 
     def posterior_distribution(self, *arguments, **options):
-        """Return q, the posterior, as a TensorFlow Probability distribution. Takes the arguments of a call. The layer
+        """Return q, the posterior, as a TensorFlow Probability distribution. Pass the arguments of a call. The layer
         must be built. q is the distribution of the unnormalised weights, or of the normalised weights if the alignment
-        has `kl_of="weights"`. Annealed parameters, such as tau of `GumbelSoftmax`, have their value at the next
-        draw."""
+        has `kl_of="weights"`. Annealed parameters, such as tau of `GumbelSoftmax`, have the values of the next draw."""
         return self.variational.posterior_distribution(self._scored(arguments, options), self.current_step)
 
     def prior_distribution(self, *arguments, **options):
@@ -124,15 +124,15 @@ class AlignmentLayer(StochasticLayer):
 
         Args:
             *arguments: Positional arguments of the call.
-            num_samples: Number of draws for the standard deviation.
+            num_samples: Number of draws from which `"weights_sd"` is computed.
             sample_seed: Integer seed of these draws.
             **options: Keyword arguments of the call.
 
         Returns:
             A dictionary of float32 arrays (B, T), or (B, H, T) with heads. `"posterior_entropy"` is the entropy in nats
             of the weights at the mean of q. `"prior_entropy"` is the entropy of Psi, normalised over the keys of each
-            query; the axis T has length 1 if all queries share Psi. With posterior logits, this is the entropy of the
-            weights at the mean of p. With a fixed prior, `"prior_entropy"` is missing. `"weights_sd"` is the standard
+            query; the axis T has length 1 if all queries share Psi. With posterior logits, `"prior_entropy"` is the
+            entropy of the weights at the mean of p. With a fixed prior, it is missing. `"weights_sd"` is the standard
             deviation of a weight over draws, averaged over the valid keys. Below 1e-3, the alignment is practically
             deterministic. `"weights_sd"` excludes the noise of a Gaussian context, which does not affect the weights.
         """
@@ -152,7 +152,7 @@ def _sum_over_heads(x, shape, axes):
     """Broadcast x to `shape` and sum over one or more axes of heads. If x is `None`, return `None`."""
     if x is None or ops.shape(x):
         return None if x is None else ops.sum(ops.broadcast_to(x, shape), axis=axes)
-    # A scalar counts once for every head, so multiply it by the number of heads.
+    # A scalar applies to every head, so its sum over the heads is the scalar times the number of heads.
     for axis in [axes] if isinstance(axes, int) else axes:
         x = x * (shape[axis] if isinstance(shape[axis], int) else ops.cast(shape[axis], "float32"))
     return x

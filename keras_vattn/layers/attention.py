@@ -30,7 +30,7 @@ class Attention(AttentionSteps):
     dot-product attention. Use `alignment="weibull"` or `"lognormal"` with a prior for the Bayesian attention of Fan et
     al. 2020, `alignment="dirichlet"` with posterior logits for the relaxed alignment of Deng et al. 2018, and
     `context="gaussian"` for the variational attention of Bahuleyan et al. 2018. Each call adds the sum of its KLs, in
-    nats, with one `add_loss`.
+    nats, with one `add_loss` call.
 
     Without posterior logits, the weights are drawn from q = alignment(phi), and p is the `prior`; without a prior, the
     weights have no KL. With posterior logits, the weights are drawn from q = alignment(posterior_logits), and p is
@@ -48,13 +48,13 @@ class Attention(AttentionSteps):
         alignment: A name in `keras_vattn.alignments.ALIGNMENTS`, such as `"weibull"`, or an `Alignment`. Defaults to
             `"softmax"`.
         context: `"weighted_sum"`, `"gaussian"` or a `Context`. Defaults to `"weighted_sum"`.
-        prior: `None` for an alignment without a KL, `"fixed"`, `"contextual"` or a `Prior`. Defaults to `None`.
-        dropout: Dropout rate of the weights in training. The weights are not renormalised. Defaults to 0.0.
+        prior: `"fixed"`, `"contextual"` or a `Prior`. With `None`, the weights have a KL only if posterior logits are
+            passed. Defaults to `None`.
+        dropout: Dropout rate of the weights in training. The remaining weights are not renormalised. Defaults to 0.0.
         warm_start_steps: Number of initial training calls that ignore posterior logits, draw from p and have a KL of 0.
             The objective of these calls is the Jensen bound E_p[log p(y | z)], as in Deng et al. 2018 (algorithm 2).
             `kl_annealing` begins after these calls. Defaults to 0.
-        query_chunk_size: As in `keras_vattn.MultiHeadAttention`. A decoder ignores this argument and computes one query
-            at a time. Defaults to `None`.
+        query_chunk_size: As in `keras_vattn.MultiHeadAttention`. A decoder does not use chunks. Defaults to `None`.
         **kwargs: Arguments of `keras_vattn.StochasticLayer` (`kl_weight`, `seed`, ...) and of every Keras layer.
 
     Call arguments:
@@ -72,7 +72,7 @@ class Attention(AttentionSteps):
         use_causal_mask: Whether query t attends only to the positions up to t. Defaults to `False`.
         posterior_logits: (B, T, S) from an inference network that may see the target, or `None`. Keras casts them to
             the compute dtype, like all float inputs. Infinite values, for example after an overflow of this cast,
-            become plus or minus 65504, the largest float16.
+            become plus or minus 65504, the largest float16 number.
 
     Returns:
         The context (B, T, D), and the weights (B, T, S) with `return_attention_scores=True`. For a query without a
@@ -121,10 +121,10 @@ class Attention(AttentionSteps):
         self.query_chunk_size = chunk_size(query_chunk_size)
         if query_chunk_size is not None and self.score.keeps_state:
             raise ValueError(
-                "This score counts the queries, and would start again in every query chunk: set query_chunk_size=None. "
+                "This score counts the queries, and its count would restart in each chunk: set query_chunk_size=None. "
                 f"Received: query_chunk_size={query_chunk_size}, score={type(self.score).__name__}"
             )
-        # The annealing of the KL begins after the warm start, in which the KL is 0.
+        # The annealing of the KL begins after the warm start, during which the KL is 0.
         self.annealing_start = self.warm_start_steps
         self.supports_masking = True
         if self.is_stochastic:
@@ -221,7 +221,7 @@ class Attention(AttentionSteps):
         check_shape("posterior_logits", posterior_logits, expected, "(B, T, S)")
 
     def posterior_distribution(self, *arguments, **options):
-        """Return q, a TensorFlow Probability distribution. Takes the arguments of a call. The layer must be built.
+        """Return q, a TensorFlow Probability distribution. Pass the arguments of a call. The layer must be built.
 
         With a Gaussian context, q is the distribution of the context given the expected weights, so the noise of
         stochastic weights is not included. Its batch shape is (B, T) and its event shape is (D,). Without a Gaussian

@@ -7,7 +7,7 @@ from keras_vattn.support.masks import zero_unseen
 
 
 class AttentionSteps(ChunkedAttention):
-    """Base class of `keras_vattn.Attention`. It splits a call into steps, which a recurrent decoder calls one by one.
+    """Base class of `keras_vattn.Attention`. It splits a call into methods that a recurrent decoder calls separately.
 
     A decoder calls `prepare_memory` and `draw_noise` before its loop, `attend` inside the loop, and `account` after it.
     A subclass has the attributes `score` and `context`.
@@ -37,8 +37,8 @@ class AttentionSteps(ChunkedAttention):
         }
 
     def draw_noise(self, batch_size, num_queries, memory, seeds, num_keys=None):
-        """Return the noise of all queries, a nested dictionary of (B, T, ...) tensors. It is empty if the call does not
-        draw. `seeds` is the result of `draw_seeds`; for `num_keys` see `draw_rows`."""
+        """Return a nested dictionary of (B, T, ...) tensors with the noise of all queries. It is empty if the call does
+        not draw. `seeds` is the result of `draw_seeds`. See `draw_rows` for `num_keys`."""
         value = memory["value"]
         noise = self.draw_rows((batch_size, num_queries, ops.shape(value)[1]), seeds, num_keys)
         if seeds.noise is None:

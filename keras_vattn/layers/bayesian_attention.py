@@ -16,8 +16,7 @@ class BayesianAttention(NamedAttention):
     `"fixed"` and `"contextual"`. The KL compares distributions of the unnormalised weights, and is summed over valid
     queries and keys (section 3.3).
 
-    To choose the parameters of the prior, pass a `keras_vattn.GammaPrior`, whose documentation explains beta, or a
-    `keras_vattn.LogNormalPrior`.
+    To set the prior's parameters, use `keras_vattn.GammaPrior`, which documents beta, or `keras_vattn.LogNormalPrior`.
 
     To start from the weights of a deterministic model, define the deterministic and the Bayesian model with
     `keras_vattn.Attention`, because a weights file identifies layers by the names of their classes. If the prior has
@@ -34,8 +33,9 @@ class BayesianAttention(NamedAttention):
     Args:
         score: As in `keras_vattn.Attention`. Defaults to `"dot_product"`.
         distribution: `"weibull"` or `"lognormal"`. Defaults to `"weibull"`.
-        prior: `None` for no KL, `"contextual"`, `"fixed"` or a `Prior`. Defaults to `"contextual"`.
-        k: Shape of the Weibull. With `"lognormal"`, leave `k` at its default. Defaults to 10.0.
+        prior: `"contextual"`, `"fixed"` or a `Prior`. With `None`, only posterior logits add a KL. Defaults to
+            `"contextual"`.
+        k: Shape parameter of the Weibull distribution. With `"lognormal"`, leave `k` at its default. Defaults to 10.0.
         sigma: Standard deviation of log S for the lognormal. With `"weibull"`, leave `sigma` at its default. Defaults
             to 0.5.
         parameterization, kl_estimator, kl_of: As in `keras_vattn.Weibull`, with the same defaults.

@@ -31,7 +31,7 @@ class CallCount(keras.losses.Loss, tf.Module):
             )
 
     def warn_of_legacy_file(self):
-        """Warn if Keras is writing a `.h5` file, which stores no variables except weights."""
+        """Warn if Keras is writing a `.h5` file, which stores weights but not this count."""
         if keras_private.writes_legacy_file() and int(self.variable.numpy()):
             warnings.warn(
                 "A .h5 file does not store the count of training calls: in a model loaded from it, annealing starts "

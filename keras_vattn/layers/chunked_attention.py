@@ -22,7 +22,7 @@ class Chunk(NamedTuple):
     Attributes:
         number: Index of the chunk within its call, int64 ().
         seeds: The `Seeds` of the chunk.
-        num_keys: Number of keys of the whole call if the chunk computes only the first keys, otherwise `None`.
+        num_keys: Number of keys of the whole call if the chunk reads only the first keys, or `None` if it reads all.
     """
 
     number: object
@@ -77,7 +77,7 @@ class ChunkedAttention(AlignmentLayer):
     ):
         """Return the context (G, ..., T, D) of all queries, and the arguments of `add_divergence`.
 
-        All queries of a chunk belong to one of G groups. A group is an example, or one head of an example.
+        The queries of a chunk belong to one group: an example, or one head of an example. G is the number of groups.
 
         Args:
             attend: Function of a chunk's queries, keys, logits, `DenseKeys` and `Chunk`. Returns the context of the
@@ -134,7 +134,7 @@ class ChunkedAttention(AlignmentLayer):
 
         rows = [ops.moveaxis(x, -2, 1) for x in queries + entries]
         results, shared = {}, [x for _, x in weights]
-        # `predict` does not read the KL, so compute the KL in a separate loop, which TensorFlow then skips.
+        # Compute the KL in a separate loop, so that `predict`, which does not read the KL, skips this loop.
         in_one_pass = training or tf.executing_eagerly()
         for names in [("context", "divergence")] if in_one_pass else [("context",), ("divergence",)]:
             results |= map_chunks(partial(step, names), rows, keys, shared, size)
@@ -146,13 +146,13 @@ class ChunkedAttention(AlignmentLayer):
 
 
 def chunk_size(value):
-    """Return a valid `query_chunk_size`, which is `None`, "auto" or a positive integer; raise ValueError otherwise."""
+    """Return `value` if it is `None`, "auto" or a positive integer. Raise ValueError if it is not."""
     expected = 'a positive integer, "auto"'
     return value if value == "auto" else integer("query_chunk_size", value, 1, optional=True, expected=expected)
 
 
 def _pad_mask_rows(mask, length, size):
-    """Expand a mask to one row per query, and pad it for the last chunk. Return a mask with a single row unchanged."""
+    """Expand a mask to one row per query, and pad it for the last chunk. A mask with a single row stays as it is."""
     if mask.shape[-2] == 1:
         return mask
     if mask.shape[-2] is None:

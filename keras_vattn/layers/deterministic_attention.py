@@ -12,7 +12,7 @@ class DeterministicAttention(NamedAttention):
 
     Args:
         score: As in `keras_vattn.Attention`. Defaults to `"dot_product"`.
-        **kwargs: Other arguments of `keras_vattn.Attention`, such as `dropout` and `seed`, except arguments for a KL.
+        **kwargs: Other arguments of `keras_vattn.Attention`, such as `dropout` and `seed`, but not the KL arguments.
 
     Call arguments, return values and errors are the same as in `keras_vattn.Attention`. A call returns the context (B,
     T, D), and the weights (B, T, S) with `return_attention_scores=True`.

@@ -4,11 +4,11 @@ from keras_vattn.draws.stochastic_layers import stochastic_layers
 
 
 def divergences(model, weighted=False):
-    """Return the KL of each layer from the last call of a model, for example to write your own ELBO.
+    """Return the KL that each layer added in the last call of a model. You can compute your own ELBO from these KLs.
 
-    `model.losses` contains these KLs multiplied by `kl_weight` and the annealing factor and reduced by `kl_reduction`,
-    and also the losses of regularizers. The KLs returned here are neither weighted nor rescaled, and no floor is
-    subtracted. Call this function in the graph or eager code in which you called the model. The log does not change.
+    `model.losses` contains the same KLs after weighting by `kl_weight`, annealing and `kl_reduction`, in addition to
+    regularization losses. The KLs returned here are neither weighted nor rescaled, and no floor is subtracted. Call
+    this function in the graph or eager code in which you called the model. The function does not change the log.
 
     Formula:
         "KL of a layer" = 1/B sum_(b=1)^B sum_t "KL"(q_(b,t) || p_(b,t))

@@ -24,8 +24,8 @@ class GaussianAttention(NamedAttention):
     Args:
         score: As in `keras_vattn.Attention`. Defaults to `"dot_product"`.
         context_prior: `"standard"` or `"mean"`. Defaults to `"standard"`.
-        hidden_units: Width of the tanh layer of log sigma; `None` for the width of the values. Defaults to `None`.
-        temperature: Factor on sigma in draws at inference. Defaults to 1.0.
+        hidden_units: Width of the tanh layer for log sigma; `None` for the width of the values. Defaults to `None`.
+        temperature: Factor that multiplies sigma in samples at inference. Defaults to 1.0.
         **kwargs: Other arguments of `keras_vattn.Attention`, such as `kl_weight` (0.1 in Bahuleyan et al. 2018).
 
     Call arguments, return values and errors are the same as in `keras_vattn.Attention`. A call returns the context (B,
@@ -46,7 +46,7 @@ class GaussianAttention(NamedAttention):
 
     def __init__(self, score="dot_product", context_prior="standard", hidden_units=None, temperature=1.0, **kwargs):
         if "prior" in kwargs:
-            raise ValueError(f"Set the prior of the context by `context_prior`. Received: prior={kwargs['prior']!r}")
+            raise ValueError(f"Set the prior of the context with `context_prior`. Received: prior={kwargs['prior']!r}")
         self.refuse_fixed(kwargs)
         parameters = {"hidden_units": hidden_units, "temperature": temperature}
         context = GaussianContext(context_prior, **parameters, dtype=kwargs.get("dtype"), name="context")

@@ -24,11 +24,11 @@ class GaussianLatent(GaussianLayer):
 
     Args:
         units: Width of z.
-        temperature: Factor on sigma in draws at inference; 0 gives the mean. Defaults to 1.0.
+        temperature: Factor that multiplies sigma in samples at inference; 0 gives the mean. Defaults to 1.0.
         free_bits: Nats per dimension. If the KL of a dimension, averaged over the batch, is below this value, the loss
             contains this value instead (Kingma et al. 2016, eq. 15). Defaults to 0.0.
         free_nats: Nats per example. If the KL of an example, summed over queries and dimensions, is below this value,
-            the loss contains this value instead. The limit applies to the sum: a single step can have a KL of 0.
+            the loss contains this value instead. The limit applies to the sum, so a single step can have a KL of 0.
             Defaults to 0.0.
         kernel_initializer: Initializer of W_m and W_s. Defaults to `"glorot_uniform"`.
         initial_log_scale: Initial value of b_s. The initial W_m and W_s, and therefore z, are scaled by
@@ -84,7 +84,7 @@ class GaussianLatent(GaussianLayer):
         self.track_divergence()
 
     def parameters(self, inputs, kernels=None):
-        """Return mean and log sigma of q, a dictionary of tensors (B, ..., units); log sigma is float32.
+        """Return a dictionary with the mean and log sigma of q, both (B, ..., units). log sigma is float32.
 
         Args:
             inputs: (B, ..., D).
@@ -110,7 +110,7 @@ class GaussianLatent(GaussianLayer):
         if self.free_nats:
             counted = ops.sum(ops.where(valid > 0, divergence, 0.0), axis=axes[1:], keepdims=True)
             num_queries = ops.sum(valid, axis=axes[1:], keepdims=True)
-            # Only the sum over queries enters the loss, so split it evenly between queries.
+            # Only the sum over queries enters the loss, so divide the sum evenly among the queries.
             query_penalty = ops.divide_no_nan(ops.maximum(counted, self.free_nats), num_queries)
             penalised = query_penalty + ops.zeros_like(divergence)
         elif self.free_bits:
@@ -127,7 +127,7 @@ class GaussianLatent(GaussianLayer):
         return self.sample(parameters, noise, training)
 
     def posterior_distribution(self, inputs):
-        """Return q(z | x), a TensorFlow Probability distribution of event shape (units,). The layer must be built."""
+        """Return q(z | x), a TensorFlow Probability distribution with event shape (units,). The layer must be built."""
         self.require_built()
         return diagonal_normal(**self.parameters(inputs))
 

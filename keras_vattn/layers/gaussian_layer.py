@@ -10,11 +10,11 @@ from keras_vattn.support.products import product
 
 
 class GaussianLayer(StochasticLayer):
-    """Base class of layers that draw from a diagonal Gaussian, with mean and log sigma from linear maps of the inputs.
+    """Base class of layers that sample a diagonal Gaussian, whose parameters are computed from the inputs.
 
-    A subclass has the attributes `units`, `temperature`, `kernel_initializer` and `initial_log_scale`; its `parameters`
-    computes mean and log sigma from the two linear maps. Its `call` takes inputs (B, ..., D). A recurrent decoder calls
-    `kernels` and `draw_noise` before its loop, and `parameters` and `sample` inside it.
+    A subclass has the attributes `units`, `temperature`, `kernel_initializer` and `initial_log_scale`; its method
+    `parameters` computes mean and log sigma from two linear maps of the inputs. Its `call` takes inputs (B, ..., D). A
+    recurrent decoder calls `kernels` and `draw_noise` before its loop, and `parameters` and `sample` inside it.
     """
 
     # Key of the noise in the result of `draw_noise`.
@@ -30,8 +30,8 @@ class GaussianLayer(StochasticLayer):
         self.log_scale_bias = self.add_weight(name="log_scale_bias", shape=(self.units,), initializer=initial_bias)
 
     def initial_kernel(self, shape, dtype=None):
-        """Return the initial W_m or W_s, scaled by the initial sigma. A learned prior scales its kernels too: with a
-        small sigma, a distance between two means adds more KL."""
+        """Return the initial W_m or W_s, scaled by the initial sigma. A learned prior uses this method too, because a
+        small sigma makes the KL between different means large."""
         return math.exp(self.initial_log_scale) * self.kernel_initializer.clone()(shape, dtype)
 
     def kernels(self):
@@ -47,7 +47,7 @@ class GaussianLayer(StochasticLayer):
         return ops.split(both_maps, 2, axis=-1)
 
     def draw_noise(self, shape, seed):
-        """Return a dictionary with the noise of all draws, (B, ..., units), or an empty dictionary without a seed."""
+        """Return a dictionary with noise (B, ..., units) for all draws. It is empty if `seed` is `None`."""
         return {} if seed is None else {self.noise_name: random.normal(shape, seed)}
 
     def sample(self, parameters, noise, training=False):

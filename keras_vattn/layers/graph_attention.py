@@ -40,13 +40,13 @@ class GraphAttention(AlignmentLayer):
         prior: `None` for no KL, `"fixed"`, `"contextual"` or a `Prior`. A contextual prior reads the projected nodes.
             Defaults to `None`.
         per_head_prior: Whether a contextual prior has a separate network for each head. Defaults to `False`.
-        prior_over: Set over which Psi of a contextual prior is normalised: the `"neighbourhood"` of each node, like the
-            weights, or all `"nodes"`, as in the code of Fan et al. 2020. Lognormal weights cannot match a prior over
-            `"nodes"`, so their KL stays above its `divergence_floor`. A prior of the same family as the posterior is
-            normalised over the neighbourhood and does not accept `"nodes"`. Defaults to `"neighbourhood"`.
+        prior_over: Set of nodes over which a contextual prior normalises Psi: the `"neighbourhood"` of each node, as
+            for the weights, or all `"nodes"`, as in the code of Fan et al. 2020. Lognormal weights cannot match a prior
+            over `"nodes"`, so their KL stays above its `divergence_floor`. A prior of the same family as the posterior
+            is normalised over the neighbourhood and does not accept `"nodes"`. Defaults to `"neighbourhood"`.
         self_loops: Whether every node also attends to itself. A self-loop in `edges` is not counted twice. Defaults to
             `True`.
-        negative_slope: Slope of the LeakyReLU below 0. Defaults to 0.2.
+        negative_slope: Slope of the LeakyReLU for inputs below 0. Defaults to 0.2.
         activation: Activation of the output, as in Keras. Defaults to `None`.
         use_bias: Whether the output has a bias. Defaults to `True`.
         feature_dropout: Dropout rate of the node features in training, with one mask for all heads. Defaults to 0.0.
@@ -64,8 +64,8 @@ class GraphAttention(AlignmentLayer):
         edges: Integers (E, 2), with a source j and a target i per edge: i attends to j. Indices must be in [0, N),
             which is not checked. An index outside this range raises a TensorFlow error on a CPU, and is read as the
             last node under XLA.
-        nodes_mask: Boolean (N,), `False` for padding. A padded node neither attends nor is attended to, and is not an
-            example of the KL.
+        nodes_mask: Boolean (N,), `False` for padding. A padded node neither attends nor is attended to, and does not
+            count as an example in the KL.
         edges_mask: Boolean (E,), `False` for padding. A padded edge has weight, gradient and KL exactly 0, whatever its
             indices are.
         return_attention_scores: Whether to return the weights before dropout as well. Defaults to `False`.
@@ -73,9 +73,9 @@ class GraphAttention(AlignmentLayer):
             `keras_vattn.posterior_draws`.
 
     Returns:
-        The output (N, H * F), or (N, F) for averaged heads. With `return_attention_scores=True` also the weights (H,
-        E). With self-loops the shape is (H, E + N): the weights of the self-loops come last, in the order of the nodes.
-        The output of a node without an edge is activation(b).
+        The output (N, H * F), or (N, F) for averaged heads. `return_attention_scores=True` also returns the weights (H,
+        E). With self-loops their shape is (H, E + N): the weights of the self-loops come last, in the order of the
+        nodes. The output of a node without an edge is activation(b).
 
     Raises:
         ValueError: If a name is unknown, a number is out of range, shapes do not match, or the prior is combined with a

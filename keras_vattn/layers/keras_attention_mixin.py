@@ -9,7 +9,7 @@ from keras_vattn.support.products import matmul
 
 class KerasAttentionMixin(ChunkedAttention):
     """Mixin that adds an alignment and a prior to `keras.layers.Attention` or a subclass such as `AdditiveAttention`.
-    The scores of the layer are the logits from which weights are drawn.
+    The scores of the layer are the logits of the alignment.
 
     `keras_vattn.to_bayesian` converts the attention layers of a model into layers with this mixin. In a new model, use
     `keras_vattn.Attention`, which has more options.

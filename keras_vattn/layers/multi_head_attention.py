@@ -16,15 +16,15 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
     """`keras.layers.MultiHeadAttention` whose attention weights can be random variables.
 
     See Vaswani et al. 2017, section 3.2, and Fan et al. 2020, section 3. With `alignment="softmax"` this layer equals
-    the Keras layer: arguments, outputs, masks and errors are the same, and weights load in either direction. With
-    another alignment, training draws the weights independently for every head, query and example, and inference uses
-    softmax(phi). At valid queries, the outputs at inference equal those of a Keras layer with the same kernels. With
-    `use_bias`, each W adds a bias.
+    the Keras layer: arguments, outputs, masks and errors are the same, and each layer loads the weights of the other.
+    With another alignment, training draws the weights independently for every head, query and example, and inference
+    uses softmax(phi). At inference, the outputs of valid queries equal those of a Keras layer with the same weights.
+    With `use_bias`, each projection also has a bias.
 
     A weights file of the Keras layer loads into this layer with any alignment. A contextual prior has additional
     weights, which come first in `weights`. The file lacks them, so use `load_weights(path, skip_mismatch=True)`.
-    Padding must be finite, as in Keras. The log shows the KL. If the KL cannot reach 0 (from a Weibull to a Gamma, for
-    example), the log also shows the KL above its floor, the part that training can change.
+    Padding must be finite, as in Keras. The log shows the KL. If the KL cannot reach 0 (for example, from a Weibull to
+    a Gamma), the log also shows the KL above its floor, the part that training can change.
 
     Formula:
         phi_(t,s)^h = ((W_q^h "query"_t)^T W_k^h "key"_s) / sqrt("key_dim"), quad h = 1, ..., "num_heads"
@@ -38,8 +38,8 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
         dropout: Dropout rate of the weights in training, applied after the draw. Defaults to 0.0.
         use_bias, output_shape, attention_axes: As in Keras, with the same defaults.
         alignment: As in `keras_vattn.Attention`. Defaults to `"softmax"`.
-        prior: `None` for no KL, `"fixed"`, `"contextual"` or a `Prior`. A contextual prior reads the projected keys of
-            a head. Defaults to `None`.
+        prior: `"fixed"`, `"contextual"` or a `Prior`. With `None`, only posterior logits add a KL. A contextual prior
+            reads the projected keys of a head. Defaults to `None`.
         per_head_prior: Whether a contextual prior has a separate network for each head. Defaults to `False`.
         query_chunk_size: Number of queries per chunk, `"auto"`, or `None` for no chunks. Two chunks are computed at a
             time, no T x S array is stored, and the gradient recomputes each chunk, so memory grows only with S. Draws
@@ -69,8 +69,8 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
             see the target, or `None`. With posterior logits, q = alignment(posterior_logits) and p = alignment(phi).
 
     Returns:
-        The output (B, T, Dq), or (B, T, *output_shape), and with `return_attention_scores=True` the weights (B, H, T,
-        S). A query without a valid key has weights 0.
+        The output (B, T, Dq), or (B, T, *output_shape), and the weights (B, H, T, S) with
+        `return_attention_scores=True`. A query without a valid key has weights 0.
 
     Raises:
         ValueError: As in `keras.layers.MultiHeadAttention`. Also if a name is unknown; if a prior and posterior logits
@@ -173,7 +173,7 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
         return (output, weights) if return_attention_scores else output
 
     def _chunk_masks(self, query, value_mask, key_mask, attention_mask):
-        """Return the masks of the call as a list, each with the rank of the logits."""
+        """Return a list of the masks of the call, expanded to the rank of the logits."""
         masks = [x[:, None] for x in (value_mask, key_mask) if x is not None]
         masks += [] if attention_mask is None else [attention_mask]
         query_mask = keras_private.mask_of(query)
@@ -194,7 +194,7 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
             )
 
     def _check(self, query, value, key, query_mask, value_mask, key_mask, attention_mask):
-        """Raise ValueError for mismatched shapes; with softmax, Keras raises its own errors."""
+        """Raise ValueError if shapes do not match. If Keras computes the softmax, Keras checks the shapes."""
         rank, axes = len(query.shape), AttentionAxes(self.attention_axes, len(query.shape))
         batch_shape = lambda x: tuple(x.shape[axis] for axis in axes.batch_axes)  # noqa: E731
         for name, x in (("value", value), ("key", value if key is None else key)):
@@ -237,5 +237,5 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
         return output, keras.KerasTensor(shape, dtype=self.compute_dtype)
 
     def get_config(self):
-        # Add both arguments, because older versions of Keras lack them.
+        # Older versions of Keras omit these two arguments from the config.
         return {"sliding_window": self.sliding_window, "use_gate": self.use_gate, **super().get_config()}

@@ -85,7 +85,7 @@ class MultiHeadMixin(ChunkedAttention):
         self.add_alignment(alignment, prior, per_head_prior)
 
     def add_alignment(self, alignment, prior, per_head_prior=False, name=None):
-        """Set the alignment, the prior and the name of the layer in the log; arguments as in the class."""
+        """Set the alignment, the prior and the name of the layer in the log. The arguments are those of the class."""
         keras_private.require_multi_head()
         # A converted Keras layer lacks these attributes, and older versions of Keras lack the arguments.
         config = keras.layers.MultiHeadAttention.get_config(self)
@@ -101,7 +101,7 @@ class MultiHeadMixin(ChunkedAttention):
         claim(self, "prior", self.alignment_prior)
         if self.attention_axes is not None and not AttentionAxes(self.attention_axes, len(query_shape)).are_valid:
             raise ValueError(
-                "`attention_axes` must be different axes of the inputs, without the last axis. "
+                "`attention_axes` must be different axes of the inputs, and cannot include the last one. "
                 f"Received: attention_axes={self.attention_axes}, query.shape={tuple(query_shape)}"
             )
         super().build(query_shape, value_shape, key_shape)
@@ -157,8 +157,8 @@ class MultiHeadMixin(ChunkedAttention):
         return context, axes.unfold(weights, shape)
 
     def multi_head_chunk_size(self, query_shape, key_shape, return_attention_scores, rank=3):
-        """Return the number of queries per chunk, or `None` for no chunks. `rank` is the rank of inputs with one
-        attention axis."""
+        """Return the number of queries per chunk, or `None` for no chunks. `rank` is the rank of `query_shape` if there
+        is only one attention axis."""
         if self.query_chunk_size is None:
             return None
         if len(query_shape) == rank and AttentionAxes(self.attention_axes, 3).axes == (1,):
@@ -168,7 +168,7 @@ class MultiHeadMixin(ChunkedAttention):
         if self.query_chunk_size == "auto":
             return None
         raise ValueError(
-            "Query chunks need one attention axis, the second of (B, T, D). Received: "
+            "Query chunks need one attention axis, axis 1 of (B, T, D). Received: "
             f"query_chunk_size={self.query_chunk_size}, query.shape={tuple(query_shape)}, "
             f"attention_axes={self.attention_axes}"
         )
@@ -285,7 +285,7 @@ class MultiHeadMixin(ChunkedAttention):
     def draw_seeds(self, training):
         if not self.is_softmax:
             return super().draw_seeds(training)
-        # Use the seed of Keras's own dropout, so that in float32 both layers drop the same weights.
+        # Use the seed of Keras's own dropout, so that this layer and the Keras layer drop the same weights in float32.
         drops = self.dropout and (training or training_requested(self))
         return Seeds(dropout=random.dropout_seed(keras_private.dropout_of(self).seed_generator) if drops else None)
 

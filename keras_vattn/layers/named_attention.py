@@ -3,7 +3,7 @@ from keras_vattn.layers.attention import Attention
 
 class NamedAttention(Attention):
     """Base class of layers that implement the attention of one paper. A subclass fixes some arguments of
-    `keras_vattn.Attention`, and has the parameters of its alignment or context as arguments.
+    `keras_vattn.Attention`, and accepts the parameters of its alignment or context instead.
 
     A subclass calls `refuse_fixed` first in `__init__`. The config contains `own_arguments` but not `fixed_arguments`.
     """

@@ -35,7 +35,7 @@ class PredictedContext(GaussianLayer):
     Args:
         units: Width of c and its prediction.
         min_log_scale: Smallest log sigma. Defaults to -3.0.
-        temperature: Factor on sigma in draws at inference. Defaults to 1.0.
+        temperature: Factor that multiplies sigma in samples at inference. Defaults to 1.0.
         informed: Whether tilde(c) is drawn around the target c, which adds a KL. Defaults to `False`.
         kernel_initializer: Initializer of W_m and W_s. Defaults to `"glorot_uniform"`.
         **kwargs: Arguments of `keras_vattn.StochasticLayer` (`kl_weight`, `seed`, ...) and of every Keras layer.
@@ -43,7 +43,7 @@ class PredictedContext(GaussianLayer):
 
     Call arguments:
         inputs: z, (B, ..., D).
-        target: c, (B, ..., units), or `None` to add no auxiliary term.
+        target: c, (B, ..., units), or `None` to add nothing to the loss.
         mask: Boolean (B, ...) or `None`; masked entries add nothing to the loss.
         training: Whether to draw samples and add the auxiliary term.
 
@@ -63,7 +63,7 @@ class PredictedContext(GaussianLayer):
     """
 
     noise_name = "prediction"
-    # b_s begins at 0: log sigma begins at min_log_scale + softplus(0), and the initial kernels are not scaled.
+    # The initial b_s is 0, so the initial log sigma is near min_log_scale + softplus(0). Kernels are not scaled.
     initial_log_scale = 0.0
 
     def __init__(
@@ -92,7 +92,7 @@ class PredictedContext(GaussianLayer):
         super().build(inputs_shape)
 
     def parameters(self, inputs, kernels=None):
-        """Return mean and log sigma of the prediction, a dictionary of tensors (B, ..., units); log sigma is float32.
+        """Return a dictionary with the mean and log sigma of p, both (B, ..., units). log sigma is float32.
 
         Args:
             inputs: z, (B, ..., D).
@@ -103,12 +103,12 @@ class PredictedContext(GaussianLayer):
         return {"mean": mean, "log_scale": clip_log_scale(self.min_log_scale + above)}
 
     def posterior(self, parameters, target):
-        """Return the parameters of the distribution of tilde(c) for a target c: of q if the layer is informed,
-        otherwise of p."""
+        """Return the parameters of the distribution that tilde(c) is drawn from, given a target c: q if `informed` is
+        `True`, and p if it is `False`."""
         return {**parameters, "mean": ops.cast(target, parameters["mean"].dtype)} if self.informed else parameters
 
     def account(self, parameters, target, mask=None, training=None):
-        """Add the auxiliary term, or the KL if the layer is informed, with one `add_loss` per call.
+        """Add the auxiliary term, or the KL if `informed` is `True`, with one `add_loss` per call.
 
         Args:
             parameters: Result of `parameters`.
@@ -146,7 +146,7 @@ class PredictedContext(GaussianLayer):
         return self.sample(parameters, noise, training)
 
     def distribution(self, inputs):
-        """Return p(tilde(c) | z), a TensorFlow Probability distribution of event shape (units,). The layer must be
+        """Return p(tilde(c) | z), a TensorFlow Probability distribution with event shape (units,). The layer must be
         built."""
         self.require_built()
         return diagonal_normal(**self.parameters(inputs))

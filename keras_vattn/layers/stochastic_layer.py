@@ -48,8 +48,8 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         N = B quad "(sum)", quad N = sum_(b,t) 1 quad "(query_mean)", quad N = sum_(b,t) n_(b,t) quad "(mean)"
 
     Args:
-        kl_weight: Constant factor on the KL in the loss, at least 0 (gamma_a of Bahuleyan et al. 2018, eq. 8). Defaults
-            to 1.0.
+        kl_weight: Constant factor that multiplies the KL in the loss, at least 0 (gamma_a of Bahuleyan et al. 2018, eq.
+            8). Defaults to 1.0.
         kl_annealing: `None`, or a `keras.optimizers.schedules.LearningRateSchedule` for a second factor (lambda_KL of
             Bahuleyan et al. 2018, eq. 8). The schedule is evaluated at the layer's own count of training calls. With
             `training=False` the second factor is `keras_vattn.annealing.final_value(kl_annealing)`. Defaults to `None`.
@@ -58,8 +58,8 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
             the sum is divided by the number of valid queries; use it with a mean over tokens. With `"mean"` the sum is
             divided by the number of valid entries of all queries. Defaults to `"sum"`.
         seed: Integer or `None`. Seed of all draws of the layer and of the dropout on its weights. Defaults to `None`.
-        draws_noise: Whether the layer draws noise. With `False`, the layer creates no seed generator and therefore no
-            variable for its state. Defaults to `True`.
+        draws_noise: Whether the layer draws noise. With `False`, the layer creates no seed generator, and therefore no
+            variable for the generator's state. Defaults to `True`.
 
     Example:
 
@@ -127,8 +127,8 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         """Create the counter of training calls, and the metric that logs the KL, for a layer with a KL.
 
         Args:
-            shown: Whether the log always shows the KL. With `False`, the KL appears with the first call that adds a KL.
-            name: Name of the layer in the log, `None` for the name of the layer itself.
+            shown: Whether the log always shows the KL. With `False`, the log shows it from the first call with a KL.
+            name: Name of the layer in the log, or `None` to use the attribute `name` of the layer.
         """
         name = f"{name or self.name}_{self.logged_as}"
         self._shows_divergence, self._logged_name = shown, name
@@ -283,7 +283,7 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
             return
         for divergence in added:
             divergence.is_logged = True
-        # Sum the KLs of all calls in one step, as in the loss.
+        # If one step calls the layer several times, log the sum of the KLs, because the loss contains this sum.
         last = added[-1].batch_size
         self.kl_tracker.add([_rescaled(x.total, x.batch_size, last) for x in added], last)
         if self._shows_floor:
@@ -291,7 +291,7 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
 
     def divergence_of_last_call(self, weighted=False):
         """Return the KL that this layer added in the last call of the model, a float32 scalar, or `None` if it added no
-        KL. The KL is in nats and averaged over the batch. With `weighted`, it is the value that enters the loss. The
+        KL. The KL is in nats and averaged over the batch. With `weighted`, return the value that enters the loss. The
         log does not change."""
         added = [x for x in self._losses_of_this_replica()[1] if x.is_current]
         return sum(x.loss if weighted else _quotient(x.total, x.batch_size) for x in added) if added else None

@@ -29,9 +29,9 @@ class StochasticSoftmax(AlignmentLayer):
     Call arguments:
         inputs: Logits phi, (B, ..., T, S), or (B, S).
         mask: Boolean mask, `True` for valid logits, or `None`. As in Keras, numbers above 0.5 mean `True`. The mask has
-            the axes of the logits, or only the last axes, each with the same length or length 1. Masked entries have
-            weight, gradient and KL exactly 0, even if all entries of a query are masked. Logits below -1e8, or -2e4 in
-            float16, are treated as masked, because additive masks produce such values.
+            all axes of the logits, or only the last ones. Each axis has the same length as in the logits, or length 1.
+            Masked entries have weight, gradient and KL exactly 0, even if all entries of a query are masked. Logits
+            below -1e8, or -2e4 in float16, are treated as masked, because additive masks produce such values.
         posterior_logits: Logits of an inference network, of the shape of the inputs, or `None`.
         key: Keys for a contextual prior, (B, ..., S, Dk), otherwise `None`. Each axis before the last two has the same
             length as in the logits, or length 1.
@@ -82,7 +82,7 @@ class StochasticSoftmax(AlignmentLayer):
         self.build_prior(key_shape)
 
     def build_prior(self, key_shape=None):
-        """Build the prior for keys of this shape, which is `None` if the prior reads no keys."""
+        """Build the prior. `key_shape` is the shape of the keys, or `None` if the prior reads no keys."""
         if self.alignment_prior is not None and not self.alignment_prior.built:
             self._require_key(key_shape)
             self.alignment_prior.build(key_shape)
