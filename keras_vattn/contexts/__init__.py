@@ -1,4 +1,4 @@
-"""Contexts, which compute the attended vector from attention weights and values."""
+"""Contexts compute the attended vector from attention weights and values."""
 
 from keras_vattn.contexts.context import Context
 from keras_vattn.contexts.gaussian_context import GaussianContext

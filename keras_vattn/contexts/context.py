@@ -41,7 +41,7 @@ class Context(FeatureInputs, keras.layers.Layer):
         return {}
 
     def prior_parameters(self, value, keys):
-        """Return the mean of the prior, (B, T or 1, D), or `None` for a zero mean. Called once per memory."""
+        """Return the mean of the prior, (B, T or 1, D), or `None` for zero. A decoder calls this once per memory."""
         return None
 
     def sample(self, mean, parameters, noise, temperature=1.0):
@@ -49,8 +49,8 @@ class Context(FeatureInputs, keras.layers.Layer):
         return mean
 
     def distribution(self, mean, parameters):
-        """Return q, a TensorFlow Probability distribution of batch shape (B, T) and event shape (D,). A context with a
-        KL also defines `prior_distribution`, which returns p; the KL is `tfd.kl_divergence(q, p)`."""
+        """Return q, a TensorFlow Probability distribution with batch shape (B, T) and event shape (D,). A context with
+        a KL also defines `prior_distribution`, which returns p; the KL is `tfd.kl_divergence(q, p)`."""
         return tfp.VectorDeterministic(mean)
 
     def prior_distribution(self, mean, prior_mean):

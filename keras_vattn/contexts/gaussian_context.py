@@ -31,8 +31,8 @@ class GaussianContext(Context):
         prior: `"standard"` or `"mean"`. Defaults to `"standard"`.
         hidden_units: Width of the tanh layer, an integer. `None` uses the width of the values, like the code of
             Bahuleyan et al. 2018. Defaults to `None`.
-        temperature: Factor on sigma in draws at inference; 0 gives the mean. It affects neither training nor the KL.
-            Defaults to 1.0.
+        temperature: Factor that multiplies sigma in samples at inference; 0 gives the mean. It affects neither training
+            nor the KL. Defaults to 1.0.
         kernel_initializer: Initializer of W_1 and W_2. Defaults to `"glorot_uniform"`.
 
     Call arguments:

@@ -1,4 +1,4 @@
-"""Greedy decoding, sampling and beam search in a TensorFlow graph, with any pure step function."""
+"""Greedy decoding, sampling and beam search in a TensorFlow graph, for any step function without side effects."""
 
 from keras_vattn.decoding.beam_search import beam_search
 from keras_vattn.decoding.decode import decode, greedy, sample

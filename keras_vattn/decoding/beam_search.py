@@ -35,15 +35,15 @@ def beam_search(
             N is B times `num_beams`. If the function reads other tensors, such as a memory, repeat them `num_beams`
             times before a decoder prepares them: `decoder.prepare_memory(tf.repeat(memory, num_beams, axis=0))`.
         state: Initial state, a structure of tensors (B, ...). `beam_search` repeats the tensors for the beams. `step`
-            must not change their shapes and dtypes.
+            must not change their shapes or dtypes.
         start_ids: First input word of each sentence, (B,) int32.
         end_id: Id of the end-of-sentence token.
         max_length: Maximum number of words, including the end-of-sentence token.
         num_beams: Number of beams, K.
         num_results: Number of sentences to return per example, at most `num_beams`. Defaults to 1.
-        length_penalty: a in the formula, at least 0. Defaults to 0.0.
-        forbidden_ids: Ids that are never chosen, for instance of padding and unknown words. The probabilities of the
-            other words are not renormalised, so log p(y) is the log-probability under the model. Defaults to `()`.
+        length_penalty: The exponent a in the formula, at least 0. Defaults to 0.0.
+        forbidden_ids: Ids that are never chosen, for instance those of padding and unknown words. The probabilities of
+            the other words are not renormalised, so log p(y) is the log-probability under the model. Defaults to `()`.
 
     Returns:
         A dictionary with the best R = `num_results` sentences of each example, the best sentence first: `"ids"` (B, R,
@@ -128,7 +128,7 @@ def beam_search(
 
 
 def _divisor(length, length_penalty):
-    """Return ((5 + length) / 6)^length_penalty, by which the score divides log p(y)."""
+    """Return ((5 + length) / 6)^length_penalty. The score is log p(y) divided by this number."""
     return ((5.0 + tf.cast(length, tf.float32)) / 6.0) ** length_penalty
 
 

@@ -17,14 +17,14 @@ def decode(step, state, start_ids, end_id, max_length, sampler, forbidden_ids=()
     Args:
         step: Function of ids (B,), the state and the position (a scalar). It returns logits (B, V), the next state, and
             a (possibly empty) dictionary of (B, ...) tensors to store for every step, such as attention weights.
-        state: Initial state, a structure of tensors. `step` must not change their shapes and dtypes.
+        state: Initial state, a structure of tensors. `step` must not change their shapes or dtypes.
         start_ids: First input word of each sentence, (B,) int32.
         end_id: Id of the end-of-sentence token.
         max_length: Maximum number of words, including the end-of-sentence token: a positive integer or scalar tensor.
-        sampler: A `GreedySampler`, a `RandomSampler`, or a function of logits (B, V) and the position that returns ids
-            (B,).
-        forbidden_ids: Ids that are never chosen, for instance of padding and unknown words. The probabilities of the
-            other words are not renormalised, so log p is the log-probability under the model. Defaults to `()`.
+        sampler: A `GreedySampler`, a `RandomSampler`, or a function that returns ids (B,) from logits (B, V) and the
+            position.
+        forbidden_ids: Ids that are never chosen, for instance those of padding and unknown words. The probabilities of
+            the other words are not renormalised, so log p is the log-probability under the model. Defaults to `()`.
 
     Returns:
         A dictionary: `"ids"` (B, max_length) int32, including the end-of-sentence token (if any), and 0 after the end;

@@ -27,7 +27,7 @@ class RandomSampler:
 
     Args:
         seed: Integer, or int32 tensor of shape () or (2,). The same seed gives the same words.
-        temperature: Positive number or scalar tensor, by which the logits are divided. Defaults to 1.0.
+        temperature: Positive number or scalar tensor that divides the logits. Defaults to 1.0.
         top_k: Number of words to draw from, a positive integer, or `None` for all words. Defaults to `None`.
         top_p: Probability of the nucleus, in (0, 1], or `None` for all words. Defaults to `None`.
 
@@ -63,7 +63,7 @@ class RandomSampler:
         if self.top_k is None and self.top_p is None:
             return logits
         order = tf.argsort(logits, axis=-1, direction="DESCENDING", stable=True)
-        # Compare ranks: with a threshold, all words with the logit of the last allowed word would be allowed too.
+        # Compare ranks, because a threshold would also allow every word with the same logit as the last allowed word.
         rank = tf.argsort(order, axis=-1)
         is_allowed = tf.ones_like(rank, tf.bool)
         if self.top_k is not None:

@@ -10,7 +10,7 @@ from keras_vattn.support.validation import integer, refuse_ignore_class
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class NegativeBound(SequenceLoss):
-    """Loss for models that output a log-likelihood or a bound on it: summed over time, averaged over the batch.
+    """Loss for models that output a log-likelihood or a bound on it. It sums over time and averages over the batch.
 
     Use this loss for a model that takes the targets as an input and ends in `keras_vattn.LatentLogLikelihood`. With the
     KL of `keras_vattn.CategoricalAttention`, the total loss is the negative ELBO in nats (Deng et al. 2018, section 3).
@@ -21,8 +21,8 @@ class NegativeBound(SequenceLoss):
         "loss" = - 1/B sum_b sum_t "mask"_(b,t) * "sample_weight"_(b,t) * "y_pred"_(b,t)
 
     Args:
-        ignore_class: Integer label in `y_true` of steps to exclude, for instance the label of the padding. Defaults to
-            `None`.
+        ignore_class: Integer label in `y_true` that marks steps to exclude, for instance the label of padding. Defaults
+            to `None`.
         reduction: As in `keras.losses.Loss`, applied over the batch. `None` returns one loss per sequence. Defaults to
             `"sum_over_batch_size"`.
         name: Name of the loss. Defaults to `"negative_bound"`.

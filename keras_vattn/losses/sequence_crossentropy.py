@@ -27,10 +27,10 @@ class SequenceCrossentropy(SequenceLoss):
 
     Args:
         from_logits: Whether `y_pred` contains logits instead of probabilities. Defaults to `True`.
-        ignore_class: Integer label of steps to exclude, for instance the label of the padding. Must be `None` if
+        ignore_class: Integer label that marks steps to exclude, for instance the label of padding. Must be `None` if
             `y_true` contains weights of all words. Defaults to `None`.
-        label_smoothing: Number in [0, 1). Fraction of the target that is spread evenly over the vocabulary. Above 0,
-            the loss is not a likelihood. Defaults to 0.0.
+        label_smoothing: Number in [0, 1). Fraction of the target that is spread evenly over the vocabulary. With a
+            value above 0, the loss is no longer a negative log-likelihood. Defaults to 0.0.
         reduction: As in `keras.losses.Loss`, applied over the batch. `None` returns one loss per sequence.
             `"mean_with_sample_weight"` divides by the sum of sample weights of shape (B,), or by B if they have shape
             (B, T). Defaults to `"sum_over_batch_size"`.
@@ -98,7 +98,7 @@ def sequence_log_likelihood(y_true, logits, mask=None, ignore_class=None):
         logits: (B, T, V), of any float dtype.
         mask: Boolean (B, T), `False` for steps to exclude. `None` uses the Keras mask of `logits`, if there is one.
             Defaults to `None`.
-        ignore_class: Integer label of steps to exclude. Defaults to `None`.
+        ignore_class: Integer label that marks steps to exclude. Defaults to `None`.
 
     Returns:
         Float32 (B,), in nats.

@@ -1,4 +1,4 @@
-"""Score functions, which compute logits from queries and keys."""
+"""Score functions compute logits from queries and keys."""
 
 from functools import partial
 

@@ -9,8 +9,8 @@ from keras_vattn.support.products import product
 class DotProduct(Score):
     """Dot-product score, optionally scaled as in the transformer.
 
-    Without scaling, this is the score "dot" of Luong et al. 2015. With scaling, named `"scaled_dot_product"`, it is the
-    score in eq. 1 of Vaswani et al. 2017.
+    Without scaling, this is the score "dot" of Luong et al. 2015. With scaling, it is the score in eq. 1 of Vaswani et
+    al. 2017, and its name is `"scaled_dot_product"`.
 
     Formula:
         phi_(t,s) = "query"_t^T "key"_s

@@ -16,15 +16,15 @@ class Local(Score):
     """Local attention, which restricts any score to a window: query t attends only to keys near position p_t.
 
     `position="monotonic"` centres the window at t, counted from 0 (Luong et al. 2015, section 3.2, "local-m").
-    `"predictive"` ("local-p") computes the centre from the query (eq. 9). Its weights are the weights of eq. 10,
-    softmax(inner) exp(-(s - p_t)^2 / (2 sigma^2)), divided by their sum, which is below 1.
+    `"predictive"` ("local-p") computes the centre from the query (eq. 9). This library divides the weights of eq. 10,
+    softmax(inner) exp(-(s - p_t)^2 / (2 sigma^2)), by their sum, because the sum is below 1.
 
     In the formula, S is the length of the source without padding, that is, the position after the last valid key. If
     you call the score without `keys`, there is no mask, so S is the number of keys.
 
     Every alignment treats a key outside the window as masked: its weight, gradient and KL are exactly 0. If p_t is more
     than `window` past the last key, the window is empty and the context is zero. A contextual prior is normalised over
-    the window. The mean of `GaussianContext(prior="mean")` still includes all valid keys.
+    the window. The prior mean of `GaussianContext(prior="mean")` still averages over all valid keys.
 
     In `keras_vattn.AttentionDecoder`, t is the number of earlier unmasked steps, which the decoder stores as a state.
     In `keras_vattn.Attention`, t is the position of the query.

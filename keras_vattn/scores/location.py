@@ -12,7 +12,7 @@ class Location(Score):
     """Location-based score, which depends on the query but not on the keys (Luong et al. 2015, eq. 8).
 
     W has one row for each of `max_length` positions. A shorter memory uses the first rows. A longer memory raises an
-    error if its length is known statically, as always in eager mode. In a graph with unknown lengths, keys past
+    error if its length is known statically, as it always is in eager mode. In a graph with unknown lengths, keys past
     `max_length` are masked. Luong et al. 2015 also ignore words near the end of long sentences.
 
     Formula:

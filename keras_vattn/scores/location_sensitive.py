@@ -25,7 +25,7 @@ class LocationSensitive(Additive):
     Args:
         units: Width of the hidden layer, an integer, or `None` for the width of the query. Defaults to `None`.
         filters: Number of filters of the convolution. Defaults to 10.
-        kernel_size: Width of a centred filter in source positions. Defaults to 31.
+        kernel_size: Width of each filter in source positions. The filters are centred. Defaults to 31.
         location: `"previous"` or `"cumulative"`. Defaults to `"previous"`.
         use_bias: Whether to add b. Defaults to `True`.
         kernel_initializer: Initializer of W_1, W_2, v, U and F. Defaults to `"glorot_uniform"`.
