@@ -8,7 +8,7 @@ import tensorflow as tf
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class FusedAdam(keras.optimizers.Adam):
-    """Replacement for `keras.optimizers.Adam` that updates each weight in one pass, with a kernel of TensorFlow.
+    """Replacement for `keras.optimizers.Adam` that updates each weight in one pass, with a TensorFlow kernel.
 
     Keras's Adam needs a dozen passes. Arguments and variables are the same, and results agree up to rounding. With
     `global_clipnorm`, gradients are copied only if they are clipped. The code of Keras still runs for `amsgrad=True`,

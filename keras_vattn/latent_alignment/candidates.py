@@ -54,7 +54,7 @@ def make_candidates(pair, objective, alignment, seed, with_baseline):
 
 
 def prediction_log_weights(pair, log_prior, log_posterior, with_baseline):
-    """Return the log weight of each candidate in a prediction, which is a weighted average: float32 (B, T, K or K + 1).
+    """Return the log weights for averaging the candidates in a prediction, float32 (B, T, K) or (B, T, K + 1).
 
     Args:
         pair: The `Pair` of objective and estimator for this call.

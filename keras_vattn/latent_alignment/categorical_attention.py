@@ -58,7 +58,7 @@ class CategoricalAttention(StochasticLayer):
     values. With the soft baseline, `"sample"` appends the `"soft"` average as a last candidate. Use the same dropout
     mask for all candidates of a query: `Dropout(rate, noise_shape=(None, None, 1, None))`.
 
-    For `"elbo"`, the layer adds one KL with `add_loss`: in nats, summed over the queries and averaged over the batch.
+    For `"elbo"`, the layer calls `add_loss` with one KL in nats, summed over the queries and averaged over the batch.
     In contrast, `LatentLogLikelihood` returns one value for each word.
 
     Formula:

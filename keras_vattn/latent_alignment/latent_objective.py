@@ -85,7 +85,7 @@ class LatentObjective:
         log (1/K sum_k (p(z_k) p(y | z_k)) / (q(z_k))), quad z_k ~ q quad ("importance_weighted, wake_sleep")
 
     Args:
-        objective: An objective, or objective and estimator, as in `"elbo/enumerate"`. Defaults to `"elbo"`.
+        objective: An objective, or an objective and its estimator, as in `"elbo/enumerate"`. Defaults to `"elbo"`.
         estimator: An estimator of the objective. Defaults to `None`, its first estimator.
         num_samples: Number of samples K of `"sample"`. Defaults to 1.
         top_k: Number of most probable keys in `"top_k"` and in the marginal at evaluation; `None` for all keys.
@@ -95,9 +95,9 @@ class LatentObjective:
             average value in training; `None` for 0; or a function of the log-likelihoods (B, T, K) whose k-th result
             does not depend on the k-th log-likelihood. Defaults to `"soft"`.
         baseline_decay: Decay factor of `"moving_average"`, applied in every training call. Defaults to 0.99.
-        tau: Temperature of `"gumbel"`. Defaults to 0.1, as in the commands of Deng et al. 2018.
+        tau: Temperature of `"gumbel"`. Defaults to 0.1, as in the commands in the code of Deng et al. 2018.
         detach_prior: Whether to treat p as a constant in the KL. Defaults to `False`, as in Deng et al. 2018.
-        inference: Objective and estimator at evaluation, as in `"marginal/enumerate"`. Defaults to `None`, without
+        inference: Objective and estimator at evaluation, such as `"marginal/top_k"`. Defaults to `None`, which uses no
             noise.
 
     Raises:

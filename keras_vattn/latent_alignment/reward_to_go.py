@@ -22,7 +22,7 @@ class RewardToGo(keras.layers.Layer):
 
     If the sampled position z_t enters the state of the decoder (Xu et al. 2015, section 4.1), every later word depends
     on z_t. The reward of z_t is then the log-likelihood of all words from step t on. The result of step t equals the
-    log-likelihood of word t; terms of value 0 add the gradient. In the formula, sg stops a gradient.
+    log-likelihood of word t; terms of value 0 add the gradient. In the formula, sg stops the gradient.
 
     The expected gradient of the sum of the results is the gradient of sum_t E[log p(y_t | z_<=t) + entropy_weight H_t].
     H_t is the entropy of p(z_t | z_<t). Without the entropies, this sum is a lower bound on log p(y). The entropies of
@@ -185,7 +185,7 @@ class RewardToGo(keras.layers.Layer):
 
 
 def _to_go(x):
-    """Return the sum over this step and all later steps, for each step, (B, T)."""
+    """Return, for each step, the sum over this step and all later steps, (B, T)."""
     return ops.flip(ops.cumsum(ops.flip(x, axis=1), axis=1), axis=1)
 
 

@@ -50,8 +50,8 @@ class TokenLogLikelihood(FeatureInputs, keras.layers.Layer):
             gradient 0. If targets are weights of every word, use `None` and set the weights to 0. Defaults to `None`.
         chunk_size: Maximum number of rows (B times T times K) whose logits are in memory at once. If one chunk is
             enough, nothing is computed twice. A smaller size saves memory: a training step needs about three times the
-            memory of the logits of a chunk, and more with weights of every word. `None` limits a chunk to 2**26 logits,
-            256 MB in float32, or to 2**23 logits if `log_weights` are passed. Defaults to `None`.
+            memory of a chunk's logits, and more with weights of every word. `None` limits a chunk to 2**26 logits, 256
+            MB in float32, or to 2**23 logits if `log_weights` are passed. Defaults to `None`.
         use_bias: Whether to add b. Defaults to `True`.
         kernel_initializer: Initializer of W, (D, V). Defaults to `"glorot_uniform"`.
         bias_initializer: Initializer of b. Defaults to `"zeros"`.

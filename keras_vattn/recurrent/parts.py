@@ -33,7 +33,8 @@ class Part:
     seed_generator = None
 
     def prepare_memory(self, memory, mask):
-        """Compute the entries that this part adds to the dictionary `memory`, from the memory and mask of the call."""
+        """Return a dictionary that is added to the shared `memory`. The arguments are the memory and mask of the
+        call."""
         return {}
 
     def prepare_inputs(self, inputs):
@@ -59,11 +60,11 @@ class Part:
         return {}
 
     def step(self, results, state, memory, noise, training):
-        """Return results and next state of this part, two dictionaries of (B, ...) tensors, without side effects."""
+        """Return the results and the next state, two dictionaries of (B, ...) tensors, without side effects."""
         return {}, {}
 
     def after(self, results, memory, noise, training):
-        """Return the results of all steps, (B, T, ...), without side effects. Called only with `leaves_loop` set."""
+        """Return the results of all steps, (B, T, ...), without side effects. Called only if `leaves_loop` is set."""
         return {}
 
     def kept(self, inputs):
@@ -71,8 +72,7 @@ class Part:
         return ()
 
     def account(self, results, memory, noise, mask, training):
-        """Call `add_loss` at most once. `results`: inputs and `kept` results of all steps, (B, T, ...); `mask`: (B,
-        T)."""
+        """Call `add_loss` at most once. `results`: inputs and `kept` results of all steps. `mask`: (B, T)."""
 
 
 class CellsPart(Part):

@@ -137,7 +137,7 @@ class StochasticDecoder(RecurrentDecoder):
         if not self.attention.built:
             self.attention.build(hidden_shape, memory_shape)
         for name, shape in shapes.items():
-            # Without q the latent layer is unused and its weights would receive no gradient, so do not build it.
+            # Without q, the latent layer is unused and its weights would receive no gradient, so do not build it.
             if not getattr(self, name).built and (self.informed or name != "latent"):
                 getattr(self, name).build(shape)
         if not self.cell.built:
@@ -322,7 +322,7 @@ class _PredictionPart(Part):
             self.prediction.account(parameters, self._target(results, parameters, memory), mask, training)
 
     def _target(self, results, parameters, memory):
-        """Return c, or the mean of an informed prediction in examples without a valid key, so that q equals p."""
+        """Return c. If `prediction.informed`, examples without a valid key use the predicted mean, so that q is p."""
         context, any_valid = results["context"], memory["attention"]["keys"].any_valid()
         if any_valid is None or not self.prediction.informed:
             return context

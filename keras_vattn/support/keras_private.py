@@ -83,7 +83,7 @@ def available(value, name, owner):
 
 
 def save_as(new_class, registered_class):
-    """Make Keras save instances of `new_class` as `registered_class`. Loading them calls `registered_class`."""
+    """Make Keras save instances of `new_class` under the name of `registered_class`, the class that loads them."""
     if GLOBAL_CUSTOM_NAMES is None:
         raise AttributeError(lacks("GLOBAL_CUSTOM_NAMES", "keras.src.saving.object_registration"))
     GLOBAL_CUSTOM_NAMES[new_class] = keras.saving.get_registered_name(registered_class)
@@ -223,7 +223,7 @@ def set_cardinality(dataset, num_batches):
 
 
 def take_gradient(operation):
-    """Remove the gradient function that `tf.custom_gradient` registered for an operation from TensorFlow's registry.
+    """Remove from TensorFlow's registry the gradient function that `tf.custom_gradient` registered for an operation.
     Return its name and the function, or `None` if the registry does not contain it."""
     entries = getattr(gradient_registry, "_registry", None)
     if not available(entries, "gradient_registry", "tensorflow.python.framework.ops"):

@@ -6,9 +6,9 @@ stores the states and the products with kernels (`products.py`). The backward lo
 cheap and uses the CPU cache. After the backward loop, one product over all steps computes the gradient of a kernel.
 
 Before you change this module: in training a step is traced once (`traced_step.py`), and both loops copy its operations.
-Variables are read before the loop, and both loops use these values. If a step samples, assigns, prints, or reads a
-variable in a branch or an inner loop, `scan` uses TensorFlow's gradient. It is slower but correct, so tests that
-compare values still pass. Under XLA, a loop without `maximum_iterations` has no gradient.
+Variables are read before the loop, and both loops use these values. If a step samples, assigns or prints, or if it
+reads a variable in a branch or an inner loop, `scan` uses TensorFlow's gradient. It is slower but correct, so tests
+that compare values still pass. Under XLA, a loop without `maximum_iterations` has no gradient.
 """
 
 import tensorflow as tf
@@ -26,13 +26,13 @@ NO_SECOND_GRADIENT = (
 def scan(step, state, inputs, length, training=False, noise=()):
     """Run `outputs_t, state = step(inputs_t, state)` for every time step, and stack the outputs.
 
-    On TensorFlow, `keras.ops.scan` returns only one of several outputs, rejects outputs whose shape differs from the
+    On TensorFlow, `keras.ops.scan` returns only one of several outputs, rejects outputs with another shape than the
     state, and has no gradient under XLA. `scan` uses `tf.while_loop`; in eager mode it runs the steps one by one.
 
     Args:
-        step: Function of the inputs of a step, a structure of (B, ...) tensors, and the state. It returns the outputs,
-            a structure of (B, ...) tensors, and the next state.
-        state: Structure of tensors. The step must not change their shapes and dtypes.
+        step: Function of the inputs of a step (a structure of (B, ...) tensors) and the state. It returns the outputs
+            (a structure of (B, ...) tensors) and the next state.
+        state: Structure of tensors. The step must not change their shapes or dtypes.
         inputs: Structure of (B, T, ...) tensors, for instance a dictionary. It may be empty.
         length: T, an integer or a scalar tensor.
         training: Whether a gradient will be computed. If `False`, the gradient is also correct, but slower. If `True`,

@@ -34,7 +34,7 @@ def boolean_masks(query, value, value_mask, key_mask, attention_mask):
 
 
 def both(first, second):
-    """Return the logical and of two boolean masks. `None` stands for a mask that is `True` everywhere."""
+    """Return the logical AND of two boolean masks. `None` stands for a mask that is `True` everywhere."""
     if first is None or second is None:
         return second if first is None else first
     return ops.logical_and(ops.cast(first, "bool"), ops.cast(second, "bool"))

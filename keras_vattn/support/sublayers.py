@@ -42,7 +42,7 @@ def require_dtype(owner, name, sublayer):
 
 
 def serialize_sublayer(sublayer):
-    """Return the config of a sublayer, without its build config, because its owner builds it."""
+    """Return the config of a sublayer without its build config, because the owner builds the sublayer."""
     if sublayer is None:
         return None
     config = keras.saving.serialize_keras_object(sublayer)

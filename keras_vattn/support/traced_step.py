@@ -203,7 +203,7 @@ def select(values, flags):
 
 
 def split(values, *lists):
-    """Split values, in order, into lists that are as long as `lists`."""
+    """Split values, in order, into lists with the same lengths as `lists`."""
     values = iter(values)
     return [[next(values) for _ in each] for each in lists]
 
