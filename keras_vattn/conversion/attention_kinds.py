@@ -15,7 +15,7 @@ from keras_vattn.support.sublayers import path_of
 
 
 def attentions_in(layer):
-    """Return a dictionary from convertible attention layers of a model to the names of their KLs in the log.
+    """Return a dictionary from the convertible attention layers of a model to the names that their KLs have in the log.
 
     The names are paths. A softmax gets the path of its attention layer, because Keras may add a number to the path of a
     softmax.
@@ -35,8 +35,8 @@ def attention_kind(layer):
 
     Returns:
         `"class"` if `to_bayesian` adds a mixin to the class of the attention layer; `"softmax"` if it replaces a
-        softmax layer, or calls of Keras's softmax; `"unknown"` for attention that cannot be converted; `None` for other
-        layers, including wrappers of an attention layer.
+        softmax layer, or redirects calls of Keras's softmax; `"unknown"` for attention that cannot be converted; `None`
+        for other layers, including wrappers of an attention layer.
     """
     if mixin_of(type(layer)):
         return "class"
@@ -47,7 +47,7 @@ def attention_kind(layer):
 
 
 def mixin_of(layer_class):
-    """Return the mixin that converts the layers of a class, or `None` if no mixin does."""
+    """Return the mixin that converts the layers of a class, or `None` if there is no such mixin."""
     if issubclass(layer_class, StochasticLayer):
         return None
     if issubclass(layer_class, keras.layers.MultiHeadAttention):
@@ -58,7 +58,7 @@ def mixin_of(layer_class):
 
 
 def _is_attention(layer):
-    """Return whether a layer is Keras attention, or has Attention but not mask, norm or dropout in its class name."""
+    """Return whether a layer is Keras attention, or its class name contains attention but not mask, norm or dropout."""
     name = type(layer).__name__
     if isinstance(layer, (keras.layers.MultiHeadAttention, keras.layers.Attention)):
         return True

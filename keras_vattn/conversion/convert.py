@@ -52,11 +52,11 @@ def to_bayesian(
 
     The conversion adds the alignment and a prior to every `keras.layers.MultiHeadAttention`, `Attention` and
     `AdditiveAttention`, and to every `keras_hub.layers.CachedMultiHeadAttention`, at any depth of the model. A layer
-    that is called several times, such as the attention of ALBERT, remains one layer. Subclasses are converted unless
-    they change how the weights are computed. In other layers whose class name contains Attention, as in Llama and T5,
-    the softmax (a sublayer, or a call of `ops.softmax`) becomes a `StochasticSoftmax`. The new model has the class of
-    the original. Until you train it, it makes the same predictions as the original, with the mean weights. `fit`
-    samples the weights and adds the KLs to the loss. The new model is not compiled.
+    that is called several times, such as the attention of ALBERT, remains one layer. Subclasses of these classes are
+    converted unless they change how the weights are computed. In other layers whose class name contains Attention, as
+    in Llama and T5, the softmax (a sublayer, or a call of `ops.softmax`) becomes a `StochasticSoftmax`. The new model
+    has the class of the original. Until you train the new model, its predictions with the mean weights equal those of
+    the original. `fit` samples the weights and adds the KLs to the loss. The new model is not compiled.
 
     The config of the model describes the conversion, so `.keras` files load in any process that imports keras_vattn. In
     self-attention, a position that no query can attend to is padding, and the query at this position adds no KL. In
@@ -76,8 +76,8 @@ def to_bayesian(
         seed: Integer or `None`. The attention layers use the seeds seed, seed + 1, and so on. Defaults to `None`.
         skip_unknown: Whether to skip attention that cannot be converted. Defaults to `False`.
         layers: The attention layers to convert: `None` for all; an integer n for the last n; a fraction below 1 for
-            this fraction at the end, but at least one (ALBERT has only one); a regular expression for the layers whose
-            path matches; or a function that returns `True` for layers to convert. Defaults to 1/3.
+            this fraction of all layers, from the end, but at least one layer; a regular expression that matches the
+            paths of layers; or a function that returns `True` for layers to convert. Defaults to 1/3.
         verbose: Whether to print how many attention layers are converted, and which are skipped. Defaults to `False`.
         query_chunk_size: As in `keras_vattn.MultiHeadAttention`. Attention with a `StochasticSoftmax` always computes
             all weights at once: a number raises an error, and `"auto"` has no effect. Defaults to `None`.

@@ -11,7 +11,7 @@ KNOWN_PACKAGES = ("keras", "keras_hub", "keras_vattn")
 
 
 def serialized(layer, optional=False):
-    """Return the config of a layer or model, including its class and build shapes, without its compilation. If a class
+    """Return the config of a layer or model, including its class and build shapes, but not its compilation. If a class
     has no working `get_config`, raise ValueError, or return `None` if `optional`."""
     try:
         config = keras.saving.serialize_keras_object(layer)
@@ -69,7 +69,7 @@ def rebuild(config, model):
 
 
 def refuse_changed_layers(model, lora=True):
-    """Raise ValueError for quantized layers and, with `lora=True`, LoRA layers, because a config omits both."""
+    """Raise ValueError if a model has quantized layers or, with `lora=True`, LoRA layers: its config omits them."""
     for x in keras_private.flatten_layers(model):
         has_lora = lora and getattr(x, "lora_enabled", False)
         if has_lora or getattr(x, "quantization_mode", None) is not None:
@@ -93,7 +93,7 @@ def copy_weights(sources, targets):
 
 
 def copy_state(model, new, excluded=()):
-    """Copy all state of a model except weights: `trainable` flags, vocabularies, statistics computed from weights.
+    """Copy the non-weight state of a model: `trainable` flags, vocabularies, statistics computed from weights.
 
     Args:
         model: A model.

@@ -1,4 +1,4 @@
-"""Handle the options of `to_bayesian`: select attention layers, and choose seed, name and prior of each layer."""
+"""Handle the options of `to_bayesian`: select attention layers, and choose the seed, name and prior of each."""
 
 import copy
 import itertools
@@ -17,7 +17,7 @@ from keras_vattn.support.sublayers import path_of, serialize_sublayer
 
 
 def select(attentions, layers):
-    """Return the attention layers that the argument `layers` selects from an ordered list."""
+    """Return the attention layers of an ordered list that the argument `layers` selects."""
     if layers is None:
         return attentions
     if callable(layers):
@@ -57,7 +57,7 @@ def seeds_and_names(attentions, selected, seed):
 
 
 def serialized_prior(prior, alignment):
-    """Return the config of a prior, without a dtype if `prior` is a name: `prior_for` adds the dtype of the layer."""
+    """Return the config of a prior. If `prior` is a name, the config lacks a dtype, which `prior_for` adds."""
     if prior is None:
         return None
     is_name = not isinstance(prior, (Prior, dict))

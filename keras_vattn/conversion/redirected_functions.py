@@ -10,15 +10,15 @@ GptOssAttention, MultiHeadAttentionWithDownsampling, MultiHeadAttentionWithRelat
 PaliGemmaVitAttention, Qwen3_5VisionAttention, RoformerAttention, SAM3Attention, SAM3RoPEAttention,
 SegFormerMultiheadAttention, T5MultiHeadAttention, VideoPrismAttention, WindowAttention.
 
-The module copies the functions that call one of the two functions of Keras, and gives the copies globals that call the
-softmax layer instead. Keras itself and other classes do not change.
+The module copies each function that calls one of these two functions of Keras. The globals of the copy call the softmax
+layer instead. Keras itself and other classes do not change.
 
-Before you change this module: only globals are replaced. If an attention layer reads Keras's softmax from a closure or
-an attribute, the call is not redirected. `_calls_softmax` follows calls only within one module. Globals are read at
-every call, because a module may assign them later. A context variable stores the softmax layer, because layers of one
-class share the functions, and several threads may call them. If a call never reaches the softmax layer, the attention
-does not sample, and `SwappedSoftmaxAttention` warns. The tests are tests/test_softmax_swaps.py and, for all backbones
-of KerasHub, tests/test_hub_models.py.
+The module replaces only globals. If an attention layer reads Keras's softmax from a closure or an attribute, the call
+is not redirected. `_calls_softmax` follows calls only within one module. Globals are read at every call, because a
+module may assign them later. A context variable stores the softmax layer, because layers of one class share the
+functions, and several threads may call them. If a call never reaches the softmax layer, the attention does not sample,
+and `SwappedSoftmaxAttention` warns. The tests are tests/test_softmax_swaps.py and, for all backbones of KerasHub,
+tests/test_hub_models.py.
 """
 
 import contextvars
@@ -38,13 +38,13 @@ _SUBSTITUTE = contextvars.ContextVar("substitute_softmax", default=None)
 
 @functools.cache
 def redirected_functions(layer_class):
-    """Return a dictionary of the functions of a class that call Keras's softmax, redirected to a softmax layer."""
+    """Return copies of the functions of a class that call Keras's softmax. The copies call a softmax layer instead."""
     functions = {name: x for name, x in non_keras_functions(layer_class).items() if _calls_softmax(x)}
     return {name: _with_substitute(_with_replaced_globals(x)) for name, x in functions.items()}
 
 
 def non_keras_functions(layer_class):
-    """Return a dictionary of the functions of a layer class, without functions that Keras defines."""
+    """Return a dictionary of the functions of a layer class, except functions that Keras defines."""
     members = {name: x for each in reversed(layer_class.__mro__) for name, x in vars(each).items()}
     functions = {name: x for name, x in members.items() if isinstance(x, types.FunctionType)}
     return {name: x for name, x in functions.items() if not _is_keras_function(x)}
@@ -111,7 +111,7 @@ class _Module:
 
 
 def names_in(code):
-    """Return the names of globals and attributes that the code of a function and of its inner functions uses."""
+    """Return the names of globals and attributes used by the code of a function and of its inner functions."""
     nested = (x for x in code.co_consts if isinstance(x, types.CodeType))
     return {*code.co_names, *(name for x in nested for name in names_in(x))}
 

@@ -86,7 +86,7 @@ class SwappedSoftmaxAttention:
 
 
 def swap_softmax(layer):
-    """Convert the softmax layer of an attention layer and return it. If the layer calls `ops.softmax`, add a layer."""
+    """Convert the softmax sublayer of a layer, and return it. If the layer calls `ops.softmax`, add this sublayer."""
     softmax = softmax_of(layer)
     if softmax is None:
         softmax = keras.layers.Softmax(dtype="float32", name="softmax")
@@ -100,7 +100,7 @@ def swap_softmax(layer):
 
 
 def softmax_of(layer):
-    """Return the softmax sublayer of an attention layer that normalizes over keys, or `None`."""
+    """Return the sublayer of an attention layer that computes the softmax over keys, or `None`."""
     if SOFTMAX_NAME in vars(layer):
         return vars(layer)[SOFTMAX_NAME]
     candidates = [x for x in vars(layer).values() if isinstance(x, keras.layers.Softmax)]
@@ -113,7 +113,7 @@ def softmax_of(layer):
 
 
 def key_projection(layer):
-    """Return the key projection, a sublayer of a built attention layer, and the shape of its keys for each head.
+    """Return the key projection, a sublayer of a built attention layer, and the shape of the keys of each head.
 
     Raises:
         ValueError: If the key projection cannot be identified.

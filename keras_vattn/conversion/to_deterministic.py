@@ -1,4 +1,4 @@
-"""Convert a model from `to_bayesian` back to its original layers, with its current weights."""
+"""Undo `to_bayesian`: restore the original layers of a model, and copy its current weights."""
 
 from keras_vattn.conversion.convert import REGISTERED_NAME, Converted, converted_drawing_layers
 from keras_vattn.conversion.copies import (
@@ -59,7 +59,7 @@ def _original(entry):
     """Return the original config if `entry` is the config of a converted layer, and otherwise `entry`."""
     if entry.get("registered_name") != REGISTERED_NAME:
         return entry
-    # A functional model stores the name and the inputs of a layer beside its config, so add them again.
+    # A functional model stores the name and the inputs of a layer outside of its config, so add them again.
     return entry["config"]["original"] | {key: entry[key] for key in ("name", "inbound_nodes") if key in entry}
 
 

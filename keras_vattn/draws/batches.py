@@ -1,4 +1,4 @@
-"""Split every type of input that `keras.Model.predict` accepts into batches."""
+"""Split model inputs into batches. The inputs have any type that `keras.Model.predict` accepts."""
 
 import keras
 import numpy as np
@@ -7,8 +7,8 @@ from keras import config, tree, utils
 
 
 def input_batches(model, inputs, batch_size):
-    """Yield batches of a model's inputs and, for each batch, its `tf.TensorSpec`s. In a spec, the batch axis is `None`,
-    and so is every axis whose size has differed between the batches so far.
+    """Yield each batch of a model's inputs, together with its `tf.TensorSpec`s. In a spec, `None` is the size of the
+    batch axis and of every axis whose size has differed between the batches so far.
 
     Args:
         model: A `keras.Model` or layer.
@@ -36,14 +36,14 @@ def flat_tensors(inputs):
 
 
 def repeated(inputs, count):
-    """Repeat every tensor (B, ...) of a structure along the first axis, to (count * B, ...)."""
+    """Repeat each tensor (B, ...) of a structure along the first axis, and return tensors (count * B, ...)."""
     return tree.map_structure(lambda x: tf.tile(x, [count, *[1] * (len(x.shape) - 1)]), inputs)
 
 
 def _dataset_batches(dataset):
     spec = tree.map_structure(_any_rows, utils.unpack_x_y_sample_weight(dataset.element_spec)[0])
     options = tf.data.Options()
-    # With autotuning, an iteration ends only at the next tuning step, which can double the time of a short iteration.
+    # With autotuning, a dataset ends only at the next tuning step, which can double the time for a short dataset.
     options.autotune.enabled = False
     for batch in dataset.with_options(options):
         yield utils.unpack_x_y_sample_weight(batch)[0], spec
@@ -74,7 +74,7 @@ def _array_batches(arrays, batch_size):
 
 
 def _preprocessed(model, inputs):
-    """Return inputs that the model accepts: as in `predict`, a KerasHub task preprocesses strings."""
+    """Return the inputs of the model. If they are strings, the KerasHub task preprocesses them, as in `predict`."""
     is_dataset = isinstance(inputs, tf.data.Dataset)
     leaves = tree.flatten(utils.unpack_x_y_sample_weight(inputs.element_spec)[0] if is_dataset else inputs)
     has_text = any(isinstance(x, (str, bytes)) for x in leaves)

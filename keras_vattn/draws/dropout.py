@@ -2,7 +2,7 @@
 
 Layers of this library read the request in `draw_seeds`. Keras layers have only the argument `training`, and Keras has
 no public way to set it for an inner layer. So `follow_requests` permanently replaces the `call` of a Keras layer. The
-new `call` passes the `training` value requested in its thread; without a request it runs the `call` of the class.
+new `call` passes the `training` value requested in its thread. Without a request it runs the original `call`.
 """
 
 import functools
@@ -17,7 +17,7 @@ RATE_NAMES = ("rate", "dropout", "recurrent_dropout", "feature_dropout", "dropou
 
 
 def has_dropout(layer):
-    """Return whether a layer, its cell or one of its decoder parts applies dropout in training."""
+    """Return whether a layer, its cell or one of its decoder parts applies dropout during training."""
     owners = [layer, getattr(layer, "cell", None)]
     # With query chunks, an attention layer generates dropout masks itself, instead of calling a dropout layer.
     has_chunks = getattr(layer, "query_chunk_size", None) is not None
@@ -41,7 +41,7 @@ def _has_generator(layer):
 
 
 def follow_requests(layer):
-    """Make a layer use the requested `training`, unless it lacks this argument or already reads requests."""
+    """Make a layer use the requested `training`. Skip layers that lack this argument or already read requests."""
     signature = inspect.signature(layer.call)
     reads_requests = getattr(layer, "reads_dropout_requests", False) or hasattr(layer.call, "follows_requests")
     if reads_requests or "training" not in signature.parameters:

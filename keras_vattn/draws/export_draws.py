@@ -1,4 +1,4 @@
-"""Export a SavedModel that returns the mean prediction over several draws, and the uncertainty."""
+"""Export a model as a SavedModel that samples predictions, and returns their mean and their uncertainty."""
 
 import functools
 import inspect
@@ -14,7 +14,7 @@ from keras_vattn.support.validation import one_of, positive_integer, positive_nu
 
 OUTPUTS = ("probabilities", "logits", "values")
 _ERROR = 'the outputs are not probabilities: export with outputs="logits" or outputs="values"'
-# Default names of Keras. Their suffix depends on the layers that the process has created before.
+# Keras's default names of inputs. Their suffix depends on the layers that the process has created before.
 _AUTOMATIC = re.compile(r"(keras_tensor|input_layer)(_\d+)?")
 
 
@@ -30,7 +30,7 @@ def export_draws(
     input_signature=None,
     preprocessor=None,
 ):
-    """Write a SavedModel that returns the mean of several draws and the uncertainty of each prediction.
+    """Write a SavedModel that samples predictions, and returns their mean and their uncertainty.
 
     A draw is one pass through the model with random noise. The signature `serving_default` takes the inputs of the
     model by name, and `seed`, an int32 scalar. TensorFlow loads the SavedModel without this library. The same batch and
@@ -47,8 +47,8 @@ def export_draws(
         outputs: Type of the model's output: `"probabilities"` over the last axis, `"logits"` (as in a KerasHub task
             without an activation) or `"values"`. For probabilities and logits, the signature returns the `mean`
             probabilities (B, ..., C), `entropy` and `mutual_information` (B, ...) in nats, as in `keras_vattn.metrics`.
-            For values it returns `mean` and `sd`, the standard deviation over draws, (B, ...). The export (on one row
-            of ones) and every request check that probabilities sum to 1. Defaults to `"probabilities"`.
+            For values it returns `mean` and `sd` (standard deviation over draws), (B, ...). The export, for one row of
+            ones, and every request check that probabilities sum to 1. Defaults to `"probabilities"`.
         temperature: Number by which the logits are divided, for instance from `keras_vattn.metrics.fit_temperature`.
             Only for `outputs="logits"`. Defaults to 1.0.
         dropout: Whether layers apply dropout, as in `keras_vattn.posterior_predictive`. Defaults to `False`.
@@ -56,9 +56,9 @@ def export_draws(
         max_rows: Maximum number of rows (examples times draws) in one call of the model. A call computes at least one
             draw of the whole batch. Defaults to 256.
         input_signature: `tf.TensorSpec`s with names, in the structure of the inputs of the model or its preprocessor.
-            Required for a subclass of `keras.Model`, or if the preprocessor is a function. Pass it also to choose other
-            names, or for pairs of texts (a tuple). Defaults to the inputs of the model; a single unnamed input gets the
-            name `inputs`.
+            Required for a subclass of `keras.Model`, or if the preprocessor is a function. Also pass it to rename
+            inputs, or for pairs of texts (a tuple). Defaults to the inputs of the model; a single unnamed input gets
+            the name `inputs`.
         preprocessor: Layer or function that computes the inputs of the model, such as a KerasHub preprocessor for a
             model that is not a task. Defaults to the preprocessor of a task.
 
@@ -119,7 +119,7 @@ def export_draws(
 def _resources(model, preprocessor):
     """Return the lookup tables and asset files of a model and a preprocessor, so that the SavedModel includes them.
 
-    TensorFlow tracks nothing for functions, methods and partial calls, so search the objects that they reference.
+    TensorFlow does not track functions, methods and partial calls, so search the objects that they reference.
     """
     resources = tf.saved_model.experimental.TrackableResource, tf.saved_model.Asset
     sources, pending = {id(model): model}, [preprocessor]
@@ -180,7 +180,7 @@ def _signature(model, preprocessor, structure):
             structure = (getattr(model, "inputs", None) or [None])[0] if structure is None else structure
     if structure is None:
         raise ValueError(
-            "The inputs of a subclass of keras.Model, or of a function as the preprocessor, are unknown: pass "
+            "The inputs of a subclass of keras.Model, and of a preprocessor function, are unknown: pass "
             '`input_signature`, such as tf.TensorSpec((None, 3), name="inputs"). '
             f"Received: model={model}, preprocessor={preprocessor}, input_signature=None"
         )

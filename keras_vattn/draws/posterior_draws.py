@@ -23,9 +23,9 @@ def posterior_draws(model, seed=None, temperature=None):
 
     The context applies only to the thread or coroutine that enters it. Every call of the layers samples. `predict`,
     `evaluate` and validation in `fit`, of the model and of its inner models, also sample, because Keras compiles new
-    functions for the context. Contexts nest, and may exit in any order. A call uses the innermost open context;
-    `predict` and `evaluate` use the innermost open context of their model. If you call `compile` inside a context,
-    enter a new context before `predict` or `evaluate`.
+    functions for the context. Contexts can be nested, and can exit in any order. A call uses the innermost open
+    context; `predict` and `evaluate` use the innermost open context of their model. If you call `compile` inside a
+    context, enter a new context before `predict` or `evaluate`.
 
     The replica threads of `tf.distribute` do not inherit the context, so enter it inside the function that
     `strategy.run` runs. `predict` and `evaluate` of a model with several replicas raise ValueError.
@@ -42,11 +42,11 @@ def posterior_draws(model, seed=None, temperature=None):
             `evaluate` the noise of a batch depends on the seed and on the number of batches since the start of the
             context. So a second `predict` gives new noise, and a second context with the same seed repeats the noise of
             the first context. With a seed, `predict` needs `steps_per_execution=1`.
-        temperature: Factor on sigma of the Gaussian layers, a number or scalar tensor; `None` to use the factor of each
-            layer.
+        temperature: Number or scalar tensor that multiplies the sigma of Gaussian layers; `None` to use the factor of
+            each layer.
 
     Raises:
-        ValueError: If the model has no stochastic layer, or a stochastic layer that is not a
+        ValueError: If the model has no stochastic layer, or if one of its stochastic layers is not a
             `keras_vattn.StochasticLayer`.
 
     Example:
@@ -86,8 +86,8 @@ def compiled_functions(model, request):
 
 
 class CompiledFunction:
-    """Replaces a compiled function of a model while a `posterior_draws` context is open. In threads inside the context,
-    it calls a function that samples; in other threads, the original function.
+    """Replaces a compiled function of a model while a `posterior_draws` context is open. It calls a function that
+    samples in threads inside the context, and the original function in other threads.
 
     Args:
         model: A `keras.Model`.
@@ -103,7 +103,7 @@ class CompiledFunction:
 
     @classmethod
     def wrap(cls, model, name):
-        """Return the object that replaces a compiled function of a model. Create it if there is none."""
+        """Return the object that replaces a compiled function of a model. If there is none, create it."""
         function = getattr(model, name)
         return function if isinstance(function, cls) else cls(model, name)
 
@@ -113,8 +113,8 @@ class CompiledFunction:
         setattr(self.model, self.name, self)
 
     def remove(self, request):
-        """Remove a request. After the last request, restore the original function of the model if it is compiled.
-        Otherwise keep this object, which compiles it, because `predict` in another thread may be about to call it."""
+        """Remove a request. After the last request, restore the original function if Keras has compiled it. If not,
+        keep this object in the model, because `predict` in another thread may be about to call the object."""
         self.functions.pop(request, None)
         if len(self.functions) == 1 and self.functions[None] is not None:
             setattr(self.model, self.name, self.functions[None])
@@ -139,7 +139,7 @@ class CompiledFunction:
         num_replicas, num_steps = self.model.distribute_strategy.num_replicas_in_sync, self.model.steps_per_execution
         if num_replicas > 1 or (_is_seeded(request.draws) and num_steps > 1):
             raise ValueError(
-                "Inside `posterior_draws`, compiled functions need one replica, and with a seed "
+                "Inside `posterior_draws`, compiled functions need one replica and, if a seed is set, "
                 f"steps_per_execution=1. Received: {num_replicas} replicas, steps_per_execution={num_steps}"
             )
 

@@ -17,10 +17,10 @@ def posterior_predictive(
     The first call of the attention must already use `return_attention_scores=True`, because a second call only for the
     weights fails in Keras 3.15 ("Output with path ... is not connected").
 
-    `dropout=True` differs from `training=True`: the model runs in inference mode, and batch normalization uses its
+    Unlike with `training=True`, with `dropout=True` the model runs in inference mode, so batch normalization uses its
     moving averages. Dropout is active only in layers with a seed generator and a `rate`, `dropout`,
-    `recurrent_dropout`, `feature_dropout` or `dropout_rate` above 0, including `keras_vattn.WordDropout`. No Keras
-    variable changes, such as a moving average, a count of training calls, the logged KL or a seed generator.
+    `recurrent_dropout`, `feature_dropout` or `dropout_rate` above 0, including `keras_vattn.WordDropout`. Sampling
+    changes no Keras variables, such as moving averages, counts of training calls, the logged KL or seed generators.
 
     Operations that do not depend on the noise run once per batch. All other operations run for several draws at a time,
     up to `max_rows` rows, so the noise depends on the seed, `num_samples`, `batch_size` and `max_rows`. A model runs
@@ -29,7 +29,7 @@ def posterior_predictive(
     example depends on other examples or on the row index.
 
     Every call traces the model. For repeated calls, create a `keras_vattn.Sampler`, which traces the model once.
-    `posterior_predictive` and `Sampler` work in threads, and do not change results in other threads.
+    `posterior_predictive` and `Sampler` are thread-safe: they do not change results in other threads.
 
     Args:
         model: A built `keras.Model`.
@@ -47,7 +47,7 @@ def posterior_predictive(
         posterior: Whether stochastic layers sample, instead of using their mean. Defaults to `True`.
 
     Returns:
-        NumPy arrays (num_samples, N, ...), in the structure of the outputs of the model.
+        NumPy arrays (num_samples, N, ...), in the same structure as the model's outputs.
 
     Raises:
         ValueError: If the model is not built or has no active random layer; if a number is not a positive integer; if

@@ -22,8 +22,8 @@ class Draws:
 
     Attributes:
         seed: int32 tensor (2,), or `None` to use the seed generator of the layer.
-        temperature: Factor on sigma, or `None` to use the temperature of the layer.
-        batch: Integer variable, the index of the batch in a compiled function of the model; otherwise `None`.
+        temperature: Factor that multiplies sigma, or `None` to use the temperature of the layer.
+        batch: Inside a compiled function of the model, an integer variable: the index of the batch. Otherwise `None`.
     """
 
     seed: object = None
@@ -61,9 +61,9 @@ class Request:
 
     Attributes:
         draws: Dictionary from layers to `Draws`, or to `None` if the layer must use its mean.
-        training: Dictionary from layers to the argument `training` that their calls use: `True` to apply dropout,
-            `None` for the argument that the caller passes.
-        has_ended: Whether the context manager has exited. A copied context, as in an asyncio task, may outlive it.
+        training: Dictionary from layers to the value of `training` in their calls: `True` applies dropout, and `None`
+            is replaced with the value that the caller passes.
+        has_ended: Whether the context manager has exited. Copied contexts (asyncio tasks) may contain ended requests.
     """
 
     def __init__(self, draws, training):
@@ -97,7 +97,7 @@ DRAWS = property(lambda layer: _innermost("draws", layer))
 
 
 def reads_requests(layer):
-    """Return whether a Keras layer has the property `DRAWS` under the name `draws`."""
+    """Return whether a Keras layer reads sampling requests: whether its property `draws` is `DRAWS`."""
     return getattr(type(layer), "draws", None) is DRAWS
 
 

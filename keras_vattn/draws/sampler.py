@@ -27,8 +27,8 @@ class Sampler:
     A call takes the arguments of `keras_vattn.posterior_predictive` except `model`, `dropout` and `posterior`, and
     returns the same arrays. The first call traces the model. A call traces it again if the dtype or shape of the inputs
     changes, but not if only the number of examples changes. Every call reads the current values of variables, such as
-    weights and counts of training calls. After tracing, changes of other attributes of a layer, such as a dropout rate,
-    have no effect: create a new sampler. Threads may share a sampler.
+    weights and counts of training calls. After tracing, changes to other attributes of a layer, such as a dropout rate,
+    have no effect; create a new sampler. Threads may share a sampler.
 
     To write your own endpoint, use `drawn_from(seed)`, a context in which the model samples in this thread, or
     `draws(predict, inputs, num_samples, seed)`, which computes several samples in a graph.
@@ -91,7 +91,7 @@ class Sampler:
         normalizations = [x for x in self.layers if self.dropouts and isinstance(x, layers.BatchNormalization)]
         # Add inactive layers too, so that this request overrides an outer request.
         self._training = dict.fromkeys(all_dropouts, True if dropout else None) | dict.fromkeys(normalizations, False)
-        # With `Draws()`, which has no seed, a layer reads its seed generator, which `SeededScope` replaces.
+        # `Draws()` has no seed, so a layer reads its seed generator, whose seeds `SeededScope` replaces.
         self._draws = dict.fromkeys(filter(is_stochastic, self.layers), Draws() if posterior else None)
         for layer in [*self.dropouts, *normalizations]:
             follow_requests(layer)
@@ -99,7 +99,7 @@ class Sampler:
 
     @property
     def rows_are_independent(self):
-        """Whether examples share no noise, so that one call on a repeated batch computes several independent draws."""
+        """Whether each example has its own noise, so that one call on a repeated batch computes independent draws."""
         shapes = [getattr(layer, "noise_shape", None) for layer in self.dropouts]
         shares_noise = any(shape and shape[0] == 1 for shape in shapes)
         return not shares_noise and not any(getattr(layer, "mixes_examples", False) for layer in self.layers)
@@ -108,9 +108,9 @@ class Sampler:
     def drawn_from(self, seed):
         """Make every call of the model in this thread sample from a seed, without changing variables of the model.
 
-        The seed is an integer or an int32 tensor of shape () or (2,). Do not call `predict` or `evaluate` inside,
-        because their compiled functions would continue to sample after the context. Do not `await` inside, because the
-        scope of Keras belongs to the thread.
+        The seed is an integer or an int32 tensor of shape () or (2,). Inside the context, do not call `predict` or
+        `evaluate`, because their compiled functions would continue to sample after the context. Do not `await` either,
+        because the scope of Keras belongs to the thread.
         """
         with requested(self._draws, self._training), SeededScope(random.as_seed(seed)):
             yield
@@ -118,8 +118,8 @@ class Sampler:
     def draws(self, predict, inputs, num_samples, seed, max_rows=256):
         """Return samples of `predict(inputs)` in a graph, float32 (num_samples, B, ...).
 
-        If examples share no noise, one call of the model computes several draws: the inputs are repeated along the
-        first axis, up to `max_rows` rows.
+        If each example has its own noise, one call of the model computes several draws: the inputs are repeated along
+        the first axis, up to `max_rows` rows.
 
         Args:
             predict: Function of the inputs that calls the model and returns one tensor (B, ...).
@@ -135,7 +135,7 @@ class Sampler:
         if self.rows_are_independent:
             rows = tf.reduce_max([1, *(tf.shape(x)[0] for x in tree.flatten(inputs))])
             num_calls = -(-num_samples // tf.clip_by_value(max_rows // rows, 1, num_samples))
-            # Equal sizes minimize the number of draws that are computed and discarded.
+            # Calls of equal size minimize the number of draws that are computed and discarded.
             draws_per_call = -(-num_samples // num_calls)
         else:
             num_calls, draws_per_call = num_samples, 1
@@ -166,7 +166,7 @@ class Sampler:
 
     def _traced_functions(self, batch, spec, repeats):
         """Return two traced functions. The first maps a batch to the tensors that all draws share. The second maps the
-        batch, these tensors, a seed and a number of draws (1 unless `repeats`) to the outputs of the draws."""
+        batch, these tensors, a seed and a number of draws to the outputs. Without `repeats` it makes one draw."""
         with self._trace_lock:
             key = repr(spec), repeats
             if key not in self._functions:
@@ -218,7 +218,7 @@ def _draws_per_call(batch, num_samples, max_rows):
 
 
 def _join(*batches):
-    """Concatenate the outputs of all batches, (num_samples, B, ...) each, to (num_samples, N, ...)."""
+    """Concatenate the outputs (num_samples, B, ...) of all batches to arrays (num_samples, N, ...)."""
     shapes = [(x.shape[0], *x.shape[2:]) for x in batches]
     if len(set(shapes)) > 1:
         raise ValueError(

@@ -7,7 +7,7 @@ from keras_vattn import random
 class SeededScope(keras.StatelessScope):
     """A scope in which no Keras variable changes, and all seed generators return seeds derived from one seed.
 
-    Every read of a generator's state returns a new seed, which depends on the number of earlier reads.
+    Every read of a generator's state returns a new seed, derived from `seed` and the number of earlier reads.
 
     Args:
         seed: int32 tensor (2,).

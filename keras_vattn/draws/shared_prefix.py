@@ -1,13 +1,13 @@
 """Split the graph of a model, so that operations that do not depend on the noise run once per batch.
 
 The traced graph is cut in two. The prefix contains operations that depend on the inputs, but not on the seed. The
-remainder contains all other operations, and runs for several draws at a time. A tensor on the cut, an output of the
-prefix that the remainder reads, is repeated for each draw if its axis 0 is the batch axis, and passed unchanged if it
-does not depend on the batch size.
+remainder contains all other operations, and runs for several draws at a time. A tensor on the cut is an output of the
+prefix that the remainder reads. It is repeated for each draw if its axis 0 is the batch axis, and passed unchanged if
+it does not depend on the batch size.
 
-Before you change this module: if a tensor is shared by mistake, draws that should differ are equal, or contain rows of
-other examples, and no error is raised. A shape does not show whether axis 0 is the batch axis: `range(batch_size)` also
-has one number per example. So `_has_rows` compares the values of a tensor for a batch and for a doubled batch.
+If a bug in this module shares a wrong tensor, no error is raised, but draws that should differ are equal, or contain
+rows of other examples. A shape does not show whether axis 0 is the batch axis: `range(batch_size)` also has one number
+per example. So `_has_rows` compares the values of a tensor for a batch and for a doubled batch.
 """
 
 import re
@@ -62,7 +62,7 @@ class SharedPrefix:
         return [shared_by_name[x.name] if x.name in shared_by_name else next(random_outputs) for x in self.outputs]
 
     def _effects(self):
-        """Return operations with side effects, such as assertions, on which no output depends."""
+        """Return operations with side effects, such as assertions, that no output depends on."""
         _, used = _walk(self.outputs, set())
         operations = [x for x in self.traced.graph.get_operations() if x.op_def.is_stateful and x not in used]
         operations = [x for x in operations if x.type not in ("Placeholder", "ReadVariableOp")]
@@ -73,8 +73,8 @@ class SharedPrefix:
     def _cut(self, targets, batch):
         """Return a dictionary from the names of the tensors on the cut to booleans: whether axis 0 is the batch axis.
 
-        If a tensor depends on the batch size in another way, its operation moves to the remainder, and the inputs of
-        the operation become the cut.
+        If a tensor depends on the batch size, but its axis 0 is not the batch axis, its operation moves to the
+        remainder, and the inputs of the operation become the cut.
         """
         operations, row_status = self._operations(), {}
         for _ in range(_MAX_ROUNDS):
@@ -108,7 +108,7 @@ class SharedPrefix:
 
 def _walk(targets, operations):
     """Return the cut: a dictionary of outputs of `operations` that the targets read, directly or through operations
-    that are not in `operations`. Also return the set of operations through which the targets read them."""
+    that are not in `operations`. Also return the set of operations through which the targets read these outputs."""
     results, visited, stack = {}, set(), list(targets)
     while stack:
         x = stack.pop()
@@ -125,7 +125,7 @@ def _has_rows(once, twice):
     """Return whether axis 0 of a tensor is the batch axis.
 
     `once` is the value for a batch, `twice` the value for the batch repeated twice. The result is `False` if the tensor
-    does not depend on the batch size, and `None` if it depends on the batch size in any other way.
+    does not depend on the batch size, and `None` if another axis or a value depends on it.
     """
     if once.shape.rank and _is_equal(repeated(once, 2), twice):
         return True

@@ -177,7 +177,7 @@ def test_a_function_before_the_model(tmp_path):
     texts = tf.constant(["A good film", "a film"])
     signature = tf.TensorSpec([None], tf.string, "texts")
     preprocess = lambda texts: words(tf.strings.lower(texts))  # noqa: E731
-    with pytest.raises(ValueError, match="a function as the preprocessor, are unknown: pass `input_signature`"):
+    with pytest.raises(ValueError, match="of a preprocessor function, are unknown: pass `input_signature`"):
         export_draws(model, tmp_path, preprocessor=preprocess)
     export_draws(model, tmp_path, num_samples=4, input_signature=signature, preprocessor=preprocess)
     draws = Sampler(model).draws(model, preprocess(texts), 4, 1)
