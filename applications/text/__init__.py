@@ -1,1 +1,1 @@
-"""Code that all programs on text share: files, tokens, batches, word vectors, and metrics of sentences."""
+"""Contains code that all programs on text share, for files, tokens, batches, word vectors, and metrics of sentences."""

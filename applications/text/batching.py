@@ -32,8 +32,8 @@ def bucket_shapes(sources, targets, max_parts=MAX_SHAPES):
     """Return the padded lengths (S, T) of at most `max_parts` buckets: an int32 array (buckets, 2), increasing.
 
     Each pair has a rank by its source length and a rank by its target length. Pairs are sorted by the larger rank,
-    because a pair fits a bucket only if both its lengths do. The sorted pairs are cut into buckets such that the sum of
-    S x T over all pairs, the total padded size, is minimal. The last bucket fits every pair.
+    because a pair fits a bucket only if both its lengths fit. The sorted pairs are cut into buckets such that the sum
+    of S x T over all pairs, the total padded size, is minimal. The last bucket fits every pair.
     """
     lengths = _lengths(IdRows.of(sources), IdRows.of(targets))
     ranks = [np.searchsorted(np.sort(column), column, side="right") for column in lengths.T]
@@ -49,7 +49,7 @@ def bucket_shapes(sources, targets, max_parts=MAX_SHAPES):
 
 
 def other_sentence(x):
-    """Assign each row of a batch a different row: rotate by half a batch, because adjacent rows may share a source."""
+    """Assign each row of a batch another row. Rotate by half a batch, because adjacent rows may share a source."""
     return tf.roll(x, tf.shape(x)[0] // 2, axis=0)
 
 
@@ -69,8 +69,8 @@ def bucketed_dataset(sources, targets, batch_size, seed=0, first_epoch=None):
         sources, targets: `IdRows`, or lists of 1-D int arrays, without start and end ids. Rows are read batch by batch.
         batch_size: Number of pairs per batch.
         seed: Integer, for the order of the pairs and of the batches.
-        first_epoch: `None` for one pass from the shortest bucket to the longest, without shuffling. An integer is the
-            number of the first epoch: the dataset is endless, and shuffled by the seed and the number of the epoch.
+        first_epoch: `None` for one pass from the shortest bucket to the longest, without shuffling. With an integer,
+            the dataset is endless, begins with this epoch, and is shuffled by the seed and the number of the epoch.
     """
     sources, targets = IdRows.of(sources), IdRows.of(targets)
     lengths = _lengths(sources, targets)
@@ -99,7 +99,7 @@ def bucketed_dataset(sources, targets, batch_size, seed=0, first_epoch=None):
         sides = ([side[row] for row in rows.tolist()] for side in (sources, targets))
         return teacher_forced(*sides, shapes[buckets[rows].max()])
 
-    # Pass TensorFlow a weak reference: it never releases a function that it calls, so the data files would stay open.
+    # Use a weak reference, because TensorFlow never releases the functions that it calls, so the files would stay open.
     reader = weakref.ref(read)
 
     def batch_of_rows(rows):
@@ -120,7 +120,7 @@ def bucketed_dataset(sources, targets, batch_size, seed=0, first_epoch=None):
 
 def teacher_forced(sources, targets, shape=(0, 0)):
     """Pad a batch of id lists; return int32 arrays source (B, S), target_input (B, T) and target (B, T). S and T are
-    the longest lengths in the batch, but not less than `shape`."""
+    the maximum lengths in the batch, but not less than `shape`."""
     lengths = np.array([len(row) for row in targets], int)
     target = padded(targets, max(shape[1], lengths.max(initial=0) + 1))
     target_input = np.roll(target, 1, axis=1)
@@ -130,7 +130,7 @@ def teacher_forced(sources, targets, shape=(0, 0)):
 
 
 def padded(rows, length=1):
-    """Pad lists of ids to an int32 array (B, T). T is the largest list length, and at least 1 and `length`."""
+    """Pad lists of ids to an int32 array (B, T). T is the maximum length of a list, but at least `length` and 1."""
     array = np.full((len(rows), max(1, length, *map(len, rows))), PAD, np.int32)
     for index, row in enumerate(rows):
         array[index, : len(row)] = row
@@ -162,5 +162,5 @@ def cheapest_cuts(counts, costs, max_parts):
 
 
 def _lengths(sources, targets):
-    """Return lengths (pairs, 2): of the source, at least 1, and of the target, with the start or end token."""
+    """Return lengths (pairs, 2): the source length, at least 1, and the target length, with the start or end token."""
     return np.stack([np.maximum(sources.lengths, 1), targets.lengths + 1], axis=1)

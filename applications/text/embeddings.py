@@ -50,7 +50,7 @@ def load_embeddings(path, vocabulary, dimension, seed=0):
 
 
 def _text_vectors(path, dimension):
-    """Yield (line number, word, list of numbers) for each line, the last two as bytes."""
+    """Yield (line number, word, list of numbers) for each line. The word and the numbers are bytes."""
     with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
         require_text(path, file)
         for number, line in enumerate(file, start=1):

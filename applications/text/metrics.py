@@ -70,7 +70,7 @@ def bleu_table(hypotheses, references, lowercase=False):
 
     BLEU-n is the geometric mean of the n-gram precisions up to order n. `lowercase` ignores case (signature: case:lc).
     """
-    # sacrebleu expects a list with the first reference of each hypothesis, a list with the second, ...; None: missing.
+    # sacrebleu expects a list of the first references of all hypotheses, a list of the second, ... (`None` if missing).
     streams, table = list(itertools.zip_longest(*references)), {}
     for order in range(1, 5):
         metric = sacrebleu.metrics.BLEU(lowercase=lowercase, force=True, tokenize="none", max_ngram_order=order)

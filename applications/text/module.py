@@ -12,7 +12,7 @@ FORBIDDEN = (PAD, START, UNKNOWN)
 
 
 class PairModule(tf.Module):
-    """Base class of exported modules. It contains the text encoders and the model's variables of a `Run`.
+    """Base class of exported modules. It contains the text encoders and the variables of a `Run`'s model.
 
     Subclasses add endpoints that take strings. The endpoints and `evaluate` call the methods that take ids.
     """

@@ -12,7 +12,7 @@ from applications.text.rows import IdRows
 
 
 def read_part(options, part):
-    """Read the files that `PairOptions` name for a split ("train", "valid", "test"), or return `None`."""
+    """Read the files that `PairOptions` name for a split ("train", "valid", "test"). Return `None` without files."""
     return _read(options, *(getattr(options, f"{part}_{side}") for side in SIDES), options.skip_invalid)
 
 
@@ -29,7 +29,7 @@ def _read(options, source, target, table, skip_invalid):
 
 
 def is_built_in(options, evaluation=None):
-    """Return whether neither `PairOptions` nor `EvaluatePairsOptions` name files, so that built-in pairs are used."""
+    """Return whether the built-in pairs are used, because `PairOptions` and `EvaluatePairsOptions` name no files."""
     return not options.has_training_pairs and not (evaluation and evaluation.names_other)
 
 

@@ -1,4 +1,4 @@
-"""Reads `python_topics.tsv.gz`: English sentences from Python's documentation, by topic.
+"""Reads `python_topics.tsv.gz`: English sentences from Python's documentation, grouped by topic.
 
 `tools.make_topic_sentences` wrote this table, which has the columns topic and sentence.
 """

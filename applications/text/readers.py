@@ -36,7 +36,7 @@ csv.field_size_limit(2**31 - 1)
 
 
 def has_word(text):
-    """Return whether a text contains a visible character. A text without one counts as blank.
+    """Return whether a text contains a visible character. A text without visible characters is blank.
 
     >>> has_word("?"), has_word(" \\t\\0 \\u200b")
     (True, False)
@@ -206,8 +206,8 @@ def split_by_group(text, fraction, seed, maximum=None, option="--valid-fraction"
         text: `ParallelText`.
         fraction: Fraction of the pairs to hold out.
         seed: Integer.
-        maximum: Largest number of pairs to hold out, or `None` for no limit.
-        option, group: For the `InputError`: the option that requests the split, and what defines a group.
+        maximum: Maximum number of pairs to hold out, or `None` for no limit.
+        option, group: Texts for the `InputError`: the option that requests the split, and what defines a group.
     """
     group_of_row = ranks(text.groups)
     sizes = np.bincount(group_of_row)
@@ -228,8 +228,8 @@ def split_by_group(text, fraction, seed, maximum=None, option="--valid-fraction"
 
 
 def hold_out(text, fraction, seed, maximum=None, read="sources"):
-    """Split a text as `split_by_group` does. Then remove pairs from the training split if their sentence on the side
-    `read` ("sources" or "targets") is also held out, ignoring case."""
+    """Split a text as `split_by_group` does. Then remove training pairs whose source or target, as `read` selects
+    ("sources", "targets"), also occurs in the held-out split, ignoring case."""
     rest, held_out = split_by_group(text, fraction, seed, maximum)
     # Different groups, such as conversations, may contain the same sentence.
     held_sentences = {folded(sentence) for sentence in getattr(held_out, read)}
@@ -295,7 +295,7 @@ def _checked_lines(place, file, skip_invalid=None):
 def table_rows(path, kind=None, skip_invalid=None):
     """Yield (line number, fields) for the header of a table and for each row that is not blank.
 
-    `kind` is ".csv" or ".tsv"; by default it is the end of the file name.
+    `kind` is ".csv" or ".tsv"; by default it is taken from the file name.
     """
     lines = _file_lines(path, skip_invalid)
     suffix = _suffix(path)

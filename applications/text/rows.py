@@ -1,4 +1,4 @@
-"""Stores sequences of sentences, or of their ids, in memory or, if they are large, in temporary files.
+"""Stores sequences of sentences or of their ids: small sequences in memory, large sequences in temporary files.
 
 The limit is `MOST_IN_MEMORY`, about a million pairs. A larger sequence is stored in an unnamed file in the folder
 TMPDIR, and only an index of 12 bytes per row is in memory.
@@ -29,7 +29,7 @@ class _Writer:
         # Without `dir`, Python silently uses a different folder if it cannot write to TMPDIR.
         folder = os.environ.get("TMPDIR") or None
         self._file = tempfile.SpooledTemporaryFile(MOST_IN_MEMORY, dir=folder)  # noqa: SIM115
-        # If an error prevents `finish`, close the file here; Python would warn about an open file.
+        # If an error prevents `finish`, close the file here, because Python warns about files that are still open.
         weakref.finalize(self, self._file.close)
 
     def extend(self, content, sizes):

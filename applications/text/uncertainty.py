@@ -32,7 +32,7 @@ def uncertainty_of(log_words, target, noise=None, num_samples=1, seed=0):
     Args:
         log_words: Function that returns log p (B, T, V) of every word, given the words before it in `target`.
         target: Generated ids (B, T), with padding after the end.
-        noise: `keras_vattn.Sampler` that samples once per sentence. `None`: only measures that need no sampling.
+        noise: `keras_vattn.Sampler` that samples once per sentence; `None` for only the measures that need no sampling.
         num_samples: Number of samples, M.
         seed: Integer, or a scalar tensor.
     """
@@ -52,7 +52,7 @@ def uncertainty_of(log_words, target, noise=None, num_samples=1, seed=0):
 
 
 def shifted(target):
-    """Return decoder inputs (B, T) that feed generated ids (B, T) back: the start id, then all ids but the last."""
+    """Return decoder inputs (B, T) that feed generated ids (B, T) back: the start id, then all ids except the last."""
     before = tf.concat([tf.fill([tf.shape(target)[0], 1], START), target[:, :-1]], axis=1)
     return tf.where(tf.not_equal(target, PAD), before, PAD)
 
@@ -81,8 +81,8 @@ def words_with_nats(sentence):
 
 
 def lines_of(sentences):
-    """Return lines of a tab-separated table for `generate`: a header, then one line per sentence, blank for `None`.
-    Spaces separate the values in cells that contain one value per word."""
+    """Return the lines of a tab-separated table for `generate`: a header, then one line per sentence. A `None` becomes
+    a blank line. In cells with one value per word, spaces separate the values."""
     sentences = list(sentences)
     first = next(filter(None, sentences), {})
     heads = ["text", *(name for name in (*PLAIN, *DRAWN, "words", *OF_WORDS) if name in first)]

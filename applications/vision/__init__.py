@@ -1,1 +1,1 @@
-"""Code that all programs on images share: it reads images, computes features of image regions and renders scenes."""
+"""Contains code that all programs on images share, to read images, compute region features and render scenes."""

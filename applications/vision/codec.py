@@ -55,8 +55,8 @@ class Sources:
 
 
 def open_sources(options, num_scenes, attributes, size=64):
-    """Return the `Sources` that `RegionOptions` name, by default built-in scenes. Unless a network computes features
-    from their images, the features of scenes encode `attributes` of the objects exactly."""
+    """Return the `Sources` that `RegionOptions` name, by default built-in scenes. If no network computes the features
+    of the scenes, they encode `attributes` of the objects exactly."""
     if options.images is None and options.features is None:
         rendered = scenes.scenes(num_scenes)
         regions = None if options.network else scenes.regions_of(rendered, attributes)
@@ -145,8 +145,8 @@ class RegionCodec:
         return tf.concat([features, boxes], axis=-1) if self.use_boxes else features
 
     def with_regions(self, dataset, regions, blind=False):
-        """Return batches whose inputs contain "regions" and "num_regions" in place of "image", the rows (B,) to read
-        from `regions`. Inputs are the first element of a batch. If `blind` is true, the features are zeros."""
+        """Replace "image" in the inputs, the first element of a batch, with "regions" and "num_regions". "image"
+        contains the rows (B,) to read from `regions`. If `blind` is true, the features are zeros."""
 
         def add_regions(inputs, *rest):
             features, boxes, num_regions = regions.tensors(inputs.pop("image"), self.max_regions)

@@ -151,7 +151,7 @@ def _read_array(path):
 def decode_image(content):
     """Decode the bytes of a JPEG or PNG to an image, uint8 (H, W, 3). Runs in graph mode.
 
-    Grey images become RGB, and 16-bit images 8-bit. Transparency is ignored. EXIF data determine the rotation.
+    Grey becomes RGB, and 16 bits become 8 bits. Transparency is ignored. EXIF data determine the rotation.
     """
     # `decode_png` also reads JPEG. It rejects BMP, unlike `tf.io.decode_image`, which would read palettes as grey.
     return _upright(tf.io.decode_png(content, channels=3), content)

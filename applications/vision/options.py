@@ -87,7 +87,7 @@ class RegionOptions(ExtractorOptions):
             )
 
     def check_training_file(self, name, file):
-        """Raise `InputError` if the training file (option `name`) is set without images or features, or vice versa."""
+        """Raise `InputError` if only one is set: the training file (option `name`), or the images or features."""
         if (file is not None) != (self.features is not None or self.images is not None):
             raise InputError(f"--{name} and --features or --images belong together; one of them is missing.")
 
@@ -126,10 +126,10 @@ class FeaturesOptions:
     extractor: ExtractorOptions = common.group(ExtractorOptions)
 
     def check_words(self, name, file):
-        """Raise `InputError` if --network words is set without the file of words (option `name`), or vice versa."""
+        """Raise `InputError` if only one is set: --network words, or the file of words (option `name`)."""
         if (self.extractor.network == "words") != (file is not None):
             received = "none" if file is None else file
-            raise InputError(f"--{name}: set it exactly if --network is words. Received: {received}")
+            raise InputError(f"--{name}: set it if and only if --network is words. Received: {received}")
 
     def check(self):
         if pathlib.Path(self.out, REGIONS).exists() or pathlib.Path(self.out).is_file():

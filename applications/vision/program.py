@@ -1,4 +1,4 @@
-"""Code that programs on images share: their codec, answers about images that a user names, and the exported module."""
+"""Defines what programs on images share: a codec, answers about images that a user names, and the exported module."""
 
 import dataclasses
 import inspect
@@ -102,7 +102,7 @@ class ImageModule(tf.Module):
         self._names = []
 
     def add_endpoint(self, name, *signature):
-        """Add the endpoint `name` for features. A run with an extractor gets `name` for images, and `NAME_features`.
+        """Add the endpoint `name` for features. With an extractor, `name` is for images, `NAME_features` for features.
 
         Endpoints call the method `_NAME` with the model's region inputs (B, R, D), the numbers of regions (B,), and
         arguments that match `signature`. An endpoint for features takes features (B, R, D), boxes (B, R, 4), the

@@ -30,7 +30,7 @@ _BLOCK, _CHUNK = 1024, 32
 
 @dataclasses.dataclass
 class HDF5Regions(Regions):
-    """Regions in an HDF5 file. `starts` (N,): first rows; `None` for shape (N, R, D). `samples`: see `_sample`."""
+    """Regions in an HDF5 file. `starts` (N,): first row of each image; `None` if features are (N, R, D)."""
 
     starts: np.ndarray | None
     samples: tuple

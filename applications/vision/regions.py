@@ -46,7 +46,7 @@ class Regions(ById):
     def tensors(self, rows, max_regions):
         """Call `read` in graph mode, for a tensor of rows, int (B,).
 
-        TensorFlow replaces an `InputError` by its own error; `input_error_in` restores it.
+        TensorFlow replaces an `InputError` with its own error; `input_error_in` restores it.
         """
 
         def read(rows):

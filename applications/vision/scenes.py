@@ -47,7 +47,7 @@ _INSIDE = {
     "ring": lambda x, y: abs(np.hypot(x, y) - 0.8) <= 0.2,
 }
 _PLURALS = {shape: f"{shape}s" for shape in SHAPES} | {"cross": "crosses"}
-_SAMPLES = 4  # points per side of a pixel whose colours are averaged, to avoid aliasing
+_SAMPLES = 4  # Average the colours of this many points per side of a pixel, to avoid aliasing.
 _NUM_KINDS = 4
 _ANSWER_TYPES = {"presence": "yes/no", "attribute": "yes/no", "number": "number"}
 # How many people out of six call 1, 2, 3 and 4 objects "many".
@@ -91,7 +91,7 @@ class Scene:
 
 
 class Caption(typing.NamedTuple):
-    """A true statement about a scene: its text, and for each word a cell. Words for an object ("red circle", "circle")
+    """A true statement about a scene: its text, and a cell for each word. Words for an object ("red circle", "circle")
     get the cell of the object; all other words, and words for several objects ("two circles"), get -1."""
 
     text: str
@@ -101,7 +101,7 @@ class Caption(typing.NamedTuple):
 class Question(typing.NamedTuple):
     """A question and the answers of ten people.
 
-    The ten answers are equal, except to two types of questions. For "one of several" ("what color is one of the
+    The ten answers are equal, except for two types of questions. For "one of several" ("what color is one of the
     circles ?"), each person picks a random right answer. For "opinion" ("are there few or many circles ?"), people
     disagree. A calibrated model should be uncertain about these types. `answer_type` is "yes/no", "number" or "other".
     `cell` contains the object whose colour, shape or presence is the answer; -1 means no such object, or several.
@@ -207,7 +207,7 @@ def question_columns(scenes, count, types=QUESTION_TYPES):
 
 
 def are_cells(codec):
-    """Return whether the regions of a `RegionCodec` are the cells of the scenes. If so, their objects are known."""
+    """Return whether the regions of a `RegionCodec` are the cells of scenes, whose objects are known."""
     if codec.max_regions != len(CELL_BOXES):
         return False
     boxes = CELL_BOXES if codec.extractor is None else codec.extractor.boxes
