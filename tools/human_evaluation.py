@@ -58,7 +58,7 @@ def write_sheet(runs, out, num_outputs=100, label="MAP", seed=0):
     shared = [source for source in next(iter(outputs.values())) if all(source in texts for texts in outputs.values())]
     if not 0 < num_outputs <= len(shared):
         raise SystemExit(
-            f"--outputs: expected 1 to {len(shared)}, the count of shared sources. Received: {num_outputs}"
+            f"--outputs: expected 1 to {len(shared)}, the number of shared sources. Received: {num_outputs}"
         )
     if (out / "key.json").exists() or (out / "sheet.csv").exists():
         raise SystemExit(
@@ -85,7 +85,7 @@ def read_ratings(path, num_rows):
         text = pathlib.Path(path).read_bytes().decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise SystemExit(f"{path} cannot be read: {error}") from error
-    # Some spreadsheet programs separate columns by semicolons.
+    # Some spreadsheet programs separate columns with semicolons.
     lines = csv.DictReader(io.StringIO(text, newline=""), delimiter=";" if ";" in text.partition("\n")[0] else ",")
     if not {"number", "rating"} <= set(lines.fieldnames or ()):
         raise SystemExit(f"{path}: expected the columns {', '.join(HEADS)}")
@@ -141,7 +141,7 @@ def _agreement(ratings):
     }
     lines = [(*pair, f"{rhos[pair]:.2f}" if pair in rhos else "-") for pair in pairs]
     mean = f"{np.mean(list(rhos.values())):.2f}" if rhos else "-"
-    return titled(f"Spearman's correlation of two raters, mean {mean}", table(("rater", "rater", "rho"), lines))
+    return titled(f"Spearman's correlation between two raters, mean {mean}", table(("rater", "rater", "rho"), lines))
 
 
 def main(arguments=None):

@@ -1,4 +1,4 @@
-"""Writes the English prose that ships with the programs: sentences from Python's documentation, by topic.
+"""Writes the English prose that ships with the programs: sentences from Python's documentation, grouped by topic.
 
     python -m tools.make_topic_sentences applications/text/python_topics.tsv.gz
 

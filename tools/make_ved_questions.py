@@ -24,9 +24,9 @@ import numpy as np
 
 _ENGLISH = babel.Locale("en")
 MAX_STATEMENT_TOKENS = 16
-# Only this many countries are used: those with the most facts.
+# Use only this many countries, those with the most facts.
 NUM_TERRITORIES = 64
-# Each word of a key must occur at least this often, so that the model learns to write it. Answers are only read.
+# Each word of a key must occur at least this often, so that the model learns to write it. It only reads answers.
 MIN_KEY_OCCURRENCES = 20
 
 # Languages in Latin script whose names of countries are similar, so that words recur.
@@ -153,7 +153,7 @@ def _language(code):
 
 
 def _plain(name):
-    """Replace punctuation in a name by spaces, because it would be separate tokens that make sentences longer."""
+    """Replace punctuation in a name with spaces, because it would be separate tokens that make sentences longer."""
     return " ".join("".join(letter if letter.isalnum() else " " for letter in name).split())
 
 
@@ -171,8 +171,8 @@ def _currencies():
 
 
 def _in_languages(kind, table, codes):
-    """Return facts of a kind. `codes` maps territories to codes. The answer of a fact is the name of a code in one of
-    the naming languages, from the CLDR table `table`."""
+    """Return facts of a kind. `codes` maps territories to codes. The answer of a fact is the name that the CLDR table
+    `table` gives a code in one of the naming languages."""
     facts = []
     for language in _NAMING_LANGUAGES:
         names = getattr(babel.Locale(language), table)

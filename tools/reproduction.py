@@ -1,8 +1,8 @@
-"""Writes docs/reproduction.md, the verdicts on the papers' claims, from docs/claims.yaml and the results of runs.
+"""Writes docs/reproduction.md, which gives verdicts on the papers' claims, from docs/claims.yaml and results of runs.
 
     python -m tools.reproduction
 
-The page depends on these files only; a test compares it with a fresh one.
+The page depends on these files only. A test writes the page again and compares the two.
 """
 
 import dataclasses
@@ -18,29 +18,29 @@ from applications.common.tables import Column, interval_text, main_table, table
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 VERDICTS = ("holds", "contradicted", "no effect", "not decided", "pending", "not tried")
-# Fewer paired seeds decide nothing.
+# Minimum number of paired seeds for a verdict.
 MIN_SEEDS = 3
-# An effect that needs more paired seeds counts as too small to matter.
+# If an effect needs more paired seeds than this to be decided, it counts as too small to matter.
 MAX_SEEDS = 40
 
 
 def results_file(name):
-    """Return the path of the results PROGRAM/NAME."""
+    """Return the path of the results file for a name of the form PROGRAM/NAME."""
     program, _, stem = name.partition("/")
     return ROOT / "applications" / program / "results" / f"{stem}.json"
 
 
 def verdict_of(claim, runs):
-    """Return the verdict on a claim, a text of the difference that decides it, and a text of the seeds that would.
+    """Return three texts: the verdict on a claim, the observed difference, and how many seeds would decide the claim.
 
-    A claim says that the figure `of` is larger by more than `by` in the model `more` than in the model `than`. It holds
-    if the paired 95% interval over seeds lies above `by`, and is contradicted if the interval lies below. Otherwise the
-    verdict is "no effect" if more than 40 seeds would be required. A claim without a figure is not tried; a claim
-    without runs is pending.
+    A claim says that the metric `of` is larger in the model `more` than in the model `than`, by more than `by`. It
+    holds if the paired 95% interval over seeds lies above `by`, and is contradicted if the interval lies below.
+    Otherwise the verdict is "no effect" if more than 40 seeds would be required. A claim without `of` is "not tried"; a
+    claim without runs is "pending".
 
     Args:
         claim: Dictionary of docs/claims.yaml.
-        runs: Dictionary from model names to the records of their seeds; `None` without results.
+        runs: Dictionary from a model name to a list of records, one per seed; `None` if there are no results.
     """
     if "of" not in claim:
         return "not tried", "", ""
@@ -73,7 +73,7 @@ def verdict_of(claim, runs):
 
 
 def required_seeds(differences):
-    """Return the number of paired seeds that would decide an effect of the observed size, or `None` above 40.
+    """Return the number of paired seeds that would decide an effect of the observed size; `None` if more than 40.
 
     This is the smallest number that gives Student's two-sided test at 5% a power of 0.8, if the true mean and standard
     deviation are the observed ones.
@@ -97,19 +97,19 @@ def _column(title, figure):
 
 
 def _values(column, records):
-    """Return a dictionary from seeds to figures, or to their logarithms."""
+    """Return a dictionary from seeds to metric values or, if `column.logarithm`, to their logarithms."""
     values = {record["seed"]: np.array(column.value(record), float) for record in records}
     return {seed: np.log(value) for seed, value in values.items()} if column.logarithm else values
 
 
 def _paired(*models):
-    """Return the figures of each model at the seeds that all models share."""
+    """Return an array of metric values for each model, at the seeds that all models share."""
     seeds = sorted(set.intersection(*map(set, models)))
     return [np.array([values[seed] for seed in seeds]) for values in models]
 
 
 def page(claims):
-    """Return the page for the content of docs/claims.yaml."""
+    """Return the text of docs/reproduction.md. `claims` is the content of docs/claims.yaml."""
     loaded = {name: read_results(results_file(name)) for name in claims["results"] if results_file(name).exists()}
     parts, counts = [], {}
     for paper, title in claims["papers"].items():
@@ -137,7 +137,7 @@ def page(claims):
 
 
 def _tables(claims, loaded):
-    """Return the tables that have all models of a results file: means with intervals."""
+    """Return Markdown tables. Each shows means with intervals for all models of a results file."""
     parts = []
     for entry in claims["tables"]:
         if entry["results"] in loaded:
@@ -148,7 +148,7 @@ def _tables(claims, loaded):
 
 
 def _runs(claims, loaded):
-    """Return the section on the runs: their data beside the paper's, their cost and their commands."""
+    """Return the section on the runs: a table of the data, the paper's data and the cost, and the commands."""
     rows, commands = [], []
     for name, (theirs, ours_text) in claims["results"].items():
         if name not in loaded:

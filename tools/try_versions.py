@@ -15,8 +15,8 @@ import subprocess
 import sys
 import tempfile
 
-# Maps each version of Keras to a version of TensorFlow and to the lowest version of KerasHub that works with Keras:
-# KerasHub 0.25 cannot quantize its embeddings with Keras 3.13.
+# Maps each version of Keras to a version of TensorFlow and to the lowest version of KerasHub that works with it.
+# KerasHub 0.25, for example, cannot quantize its embeddings with Keras 3.13.
 PAIRS = {"3.12": ("2.19", "0.25"), "3.13": ("2.20", "0.26"), "3.14": ("2.21", "0.26"), "3.15": ("2.21", "0.26")}
 PRINTED = ("keras", "tensorflow", "tensorflow-text", "numpy", "keras-hub", "matplotlib", "scikit-learn", "pytest")
 RESOLUTIONS = {"lowest": "lowest-direct", "newest": "highest"}

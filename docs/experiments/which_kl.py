@@ -4,9 +4,9 @@
     python docs/experiments/which_kl.py tables
 
 `train` runs each KL with two or three weights. It appends a line for each run to which_kl_<task>.csv in the folder of
-this file, and skips runs that already have a line. `tables` prints means over the seeds, and differences of the NLL
-with 95% t intervals over paired seeds. NLL, accuracy and ECE are computed on test examples from the mean of 20 sampled
-predictions; sd is the standard deviation of the sampled weights. The KL is measured in the last training epoch.
+this file, and skips runs that already have a line. `tables` prints means over the seeds, and differences in NLL with
+95% t intervals over paired seeds. NLL, accuracy and ECE are computed on test examples from the mean of 20 sampled
+predictions; sd is the standard deviation of the sampled weights. The KL is measured during the last training epoch.
 """
 
 import csv

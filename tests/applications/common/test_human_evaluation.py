@@ -91,5 +91,5 @@ def test_a_sheet_that_cannot_be_read(runs, tmp_path):
     path.write_bytes(path.read_bytes().replace(b",3\r\n", b",6\r\n", 1))
     with pytest.raises(SystemExit, match=r"the rating must be 1 to 5\. Received: '6'"):
         read_ratings(path, 24)
-    with pytest.raises(SystemExit, match="--outputs: expected 1 to 12, the count of shared sources"):
+    with pytest.raises(SystemExit, match="--outputs: expected 1 to 12, the number of shared sources"):
         write_sheet(runs, tmp_path / "other", 13)
