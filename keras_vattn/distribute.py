@@ -150,7 +150,7 @@ def shard(batches, strategy):
 
 
 def _replacement_for(original, replacement):
-    """Return `replacement` with the metadata of `original`. `_original_method` converts the result to `original`."""
+    """Return `replacement` with the metadata of `original`. `_original_method(result)` returns `original`."""
     replacement = functools.wraps(original)(replacement)
     replacement.original_method = original
     return replacement

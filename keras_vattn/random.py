@@ -1,4 +1,4 @@
-"""Functions for seeds and noise. Every stochastic layer draws its noise with them.
+"""Compute seeds and noise. Every stochastic layer draws its noise with these functions.
 
 Noise is computed from the random bits of the Philox generator, which are the same with and without XLA. In TensorFlow
 2.21, `stateless_uniform` and `stateless_normal`, which `keras.random` uses, give different values under XLA, even with
@@ -38,7 +38,7 @@ _PHILOX = tf.random.Algorithm.PHILOX.value
 # Upper words of the Philox counters: two for draws, one per branch of `_draw_once`, and one for folded seeds.
 _DRAW_COUNTER, _SECOND_DRAW_COUNTER, _FOLD_COUNTER = range(3)
 
-# The key of the seed (-2**31, -2**31), which `dropout_mask` does not accept. So no valid seed has this key.
+# The key of the seed (-2**31, -2**31). `dropout_mask` does not accept this seed, so no valid seed has this key.
 _NO_SEED = 0x8000000080000000
 
 # Fitted by tests/helpers/coefficients.py. A polynomial in v^2 for sin(pi v / 4) / v, accurate to 1e-9.
@@ -266,7 +266,7 @@ def dropout_mask(shape, rate, seed):
         return tf.bitcast(tf.raw_ops.StatelessRandomUniformFullIntV2(counter=counter + word, **options), tf.uint32)
 
     bits = _entries(shape, generate, tf.equal(_key(seed), _NO_SEED), 1, 0)
-    # TensorFlow's dropout compares the rate in float32 with uniforms that are multiples of 2^-23.
+    # TensorFlow's dropout compares the rate in float32 with uniform draws that are multiples of 2^-23.
     threshold = math.ceil(float(np.float32(rate)) * 2**23)
     low_bits = tf.bitwise.bitwise_and(bits, tf.constant(2**23 - 1, tf.uint32))
     return low_bits >= tf.constant(threshold, tf.uint32)
@@ -296,7 +296,7 @@ def normal(shape, seed):
 
 
 def _normal_pair(radius_word, angle_word):
-    """Return two standard normals, computed from two random 32-bit words."""
+    """Return two standard normal numbers, computed from two random 32-bit words."""
     # Make the word odd: an odd word is never 0, and its sign and magnitude are independent.
     signed = _signed(tf.bitwise.bitwise_or(radius_word, tf.constant(1, tf.uint32)))
     radius = tf.sign(signed) * tf.sqrt(-tf.math.log(tf.square(signed)))
@@ -335,7 +335,7 @@ def gumbel(shape, seed):
 
 
 def gamma_noise(shape, seed):
-    """Draw the noise for `log_gamma`. The concentration need not be known yet.
+    """Draw the noise for `log_gamma`. The noise does not depend on the concentration.
 
     Args:
         shape: Shape of the Gamma draws.

@@ -1,4 +1,4 @@
-"""Alignments and their priors. An alignment maps logits to a distribution over source positions."""
+"""Alignments, which map logits to distributions over source positions, and priors for the KLs of alignments."""
 
 from keras_vattn.alignments.alignment import Alignment
 from keras_vattn.alignments.dense_keys import DenseKeys

@@ -13,8 +13,8 @@ class Alignment:
     This base class is the deterministic alignment. A subclass overrides some methods, and sets `is_stochastic` if it
     draws. To support a KL(q || p), it defines `posterior`, which returns q, a TensorFlow Probability distribution of
     the unnormalised weights S. If a call gets posterior logits, p is what `posterior` returns for the scores; otherwise
-    a `Prior` defines p. The loss is `tfd.kl_divergence(q, p)` if this KL is registered. If not, the loss is log q(S) -
-    log p(S) at a draw from q, or the mean over 16 fixed draws if the call does not draw.
+    a `Prior` defines p. The loss is `tfd.kl_divergence(q, p)` if this KL is registered in TensorFlow Probability. If
+    not, the loss is log q(S) - log p(S) at a draw from q, or the mean over 16 fixed draws if the call does not draw.
 
     An alignment is serialised like every Keras object: `get_config` returns the constructor's arguments, and the class
     is registered with `keras.saving.register_keras_serializable`.
@@ -22,7 +22,7 @@ class Alignment:
     Attributes:
         kl_estimator: `"sampled"` to estimate the KL as log q(S) - log p(S) at a draw, even if a closed form exists.
         kl_of: `"weights"` for a KL of the normalised weights. Then q and p must be distributions on the simplex, or
-            define the method `normalized()` of `keras_vattn.distributions.RowDistribution`.
+            instances of `keras_vattn.distributions.RowDistribution` that define `normalized()`.
         priors: Dictionary from the names "fixed" and "contextual" to prior classes.
 
     Example:

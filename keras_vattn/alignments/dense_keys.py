@@ -65,7 +65,7 @@ class DenseKeys(Keys):
         return ops.broadcast_to(valid, (*ops.shape(valid)[:-1], num_keys))
 
     def softmax(self, logits):
-        # Unlike keras.ops.softmax, this function does not warn if there is only one key, which is a valid case.
+        # Unlike keras.ops.softmax, this function accepts a single key without a warning.
         return self.where_valid(tf.nn.softmax(self.mask_out(logits)), 0.0)
 
     def log_softmax(self, logits):

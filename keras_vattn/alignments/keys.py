@@ -7,8 +7,8 @@ from keras_vattn.support.masks import LOWEST
 class Keys:
     """Defines which logits belong to the same query, and which logits are valid.
 
-    An *entry* is a pair of a query and a key. A *row* is all entries of one query. Alignments and priors reduce over
-    rows only with the methods of this class, so the same formula works for padded sequences, transformer heads and
+    An *entry* is a pair of a query and a key. A *row* contains all entries of one query. Alignments and priors reduce
+    over rows only with the methods of this class, so the same formula works for padded sequences, transformer heads and
     graph edges. Arrays have one value per entry (logits, weights), per row (a KL, an entropy), or per key.
 
     | | entry | row | key |

@@ -14,7 +14,7 @@ SCALES = ("rate", "paper")
 class Prior(keras.layers.Layer):
     """Base class of priors. A prior defines p, the distribution towards which the KL pulls the attention weights.
 
-    By default p is the posterior q with its logits replaced with log Psi, the result of `log_psi`: for example, a
+    By default p is the posterior q with log Psi, the result of `log_psi`, in place of the logits: for example, a
     Weibull with the k of q, or a lognormal with the sigma of q. So the KL can reach 0. A subclass may override
     `distribution` to define a different p.
 
@@ -101,8 +101,8 @@ class ContextualPrior(Prior):
     the logits. The KL is 0 if the logits equal log Psi. If the alignment applies a softmax to the logits, a constant
     difference per query is allowed. Fan et al. 2020 use other priors: `keras_vattn.GammaPrior` and `LogNormalPrior`.
 
-    With a `Weibull` alignment and `kl_of="draws"`, the KL grows as exp(k (log E[S] - log Psi)), so this KL is unusable
-    unless k is small. Use `kl_of="weights"` instead.
+    With a `Weibull` alignment and `kl_of="draws"`, the KL grows as exp(k (log E[S] - log Psi)), so this KL is usable
+    only if k is small. Use `kl_of="weights"` instead.
 
     Formula:
         Psi_(t,s) = "softmax"_s(v^T "relu"(W "key"_s + b))
@@ -210,8 +210,8 @@ class GammaPrior(FamilyPrior):
     With `scale="rate"`, the mean of a contextual prior is Psi, and the gradient of the KL is proportional to `beta`:
 
     - With the published values (1e-6 ... 1e-15), the posterior gets no usable gradient, and Psi becomes uniform.
-    - With the default of 1.0, the gradient is comparable to that of a likelihood in nats, but Psi stays close to
-      uniform and pulls the weights towards uniform.
+    - With the default of 1.0, the gradient is comparable to the gradient of a likelihood in nats, but Psi stays close
+      to uniform and pulls the weights towards uniform.
     - With 10 or more, Psi follows the posterior.
 
     The entropies of `keras_vattn.Attention.alignment_statistics` show how uniform q and Psi are. The KL of a Weibull to
@@ -250,7 +250,7 @@ class GammaPrior(FamilyPrior):
         self._refuse_if_fixed()
 
     def check_on_simplex(self):
-        # Here `beta` scales all draws equally, and normalising the draws cancels a common factor.
+        # In these cases `beta` scales all draws equally, and normalising the draws cancels a common factor.
         if not self.reads_keys or self.scale == "paper":
             refuse_unread(self, self.fixed_by, beta=1.0)
 

@@ -82,7 +82,7 @@ class SegmentKeys(Keys):
         if not leading or (isinstance(num_lists, int) and num_lists == 1):
             reduced = segment_reduction(ops.reshape(x, (-1,)), self.row_ids, self.num_rows)
         else:
-            # Flatten x, and give each leading index its own ids: a third faster than a segment operation on columns.
+            # Flatten x, and give each leading index its own ids. This is a third faster than a reduction of columns.
             first = ops.arange(num_lists, dtype="int64")[:, None] * ops.cast(self.num_rows, "int64")
             ids = ops.reshape(first + self.row_ids, (-1,))
             reduced = segment_reduction(ops.reshape(x, (-1,)), ids, num_lists * self.num_rows)

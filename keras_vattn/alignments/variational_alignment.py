@@ -87,8 +87,8 @@ class VariationalAlignment:
             )
         if num_networks not in (None, num_heads) or (per_head_prior and num_networks is None):
             raise ValueError(
-                'A prior for each head must be "contextual", or have the `num_heads` of the attention layer. '
-                f"Received: prior={prior!r}, its num_heads={num_networks}, per_head_prior={per_head_prior}, "
+                'A prior with one network for each head must be "contextual", or have the `num_heads` of the layer. '
+                f"Received: prior={prior!r}, prior.num_heads={num_networks}, per_head_prior={per_head_prior}, "
                 f"num_heads={num_heads}"
             )
         if self.warm_start_steps and (self.prior is not None or not self.is_stochastic):
@@ -157,11 +157,11 @@ class VariationalAlignment:
         return self.alignment.normalize(self.alignment.perturb(logits, noise, keys), noise, keys)
 
     def divergence(self, scored, noise, step, seed, chunk_number=None):
-        """Return KL(q || p) of each row in nats, float32, or `None` if there is no p.
+        """Return KL(q || p) of each row in nats, float32, or `None` if p is not defined.
 
         Args:
             scored: An `AlignmentInputs`.
-            noise: Noise of the call.
+            noise: Result of `draw_noise`, or an empty dictionary if the call does not draw.
             step: Number of training calls so far.
             seed: Function that returns a seed of shape (2,), called only if q cannot use `noise` and needs a new draw.
             chunk_number: Index of the query chunk, a scalar integer, or `None`. Defaults to `None`.
@@ -196,7 +196,7 @@ class VariationalAlignment:
         return self.alignment.divergence_floor(self.prior, p, scored.logits, scored.keys)
 
     def posterior_distribution(self, scored, step, noise=()):
-        """Return q, a TensorFlow Probability distribution, as it is after `step` training calls."""
+        """Return q after `step` training calls, as a TensorFlow Probability distribution."""
         return self._distribution(self.logits_of_q(scored, noise), scored.keys, step)
 
     def _distribution(self, logits, keys, step):
@@ -205,11 +205,11 @@ class VariationalAlignment:
 
     @staticmethod
     def _normalized(x):
-        # A distribution of another class must already be on the simplex.
+        # Distributions of other classes must already be on the simplex.
         return x.normalized() if isinstance(x, RowDistribution) else x
 
     def prior_distribution(self, scored, step, others=""):
-        """Return p, a TensorFlow Probability distribution, as it is after `step` training calls.
+        """Return p after `step` training calls, as a TensorFlow Probability distribution.
 
         Args:
             scored: An `AlignmentInputs`.

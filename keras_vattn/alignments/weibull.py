@@ -21,7 +21,7 @@ class Weibull(Alignment):
     """Weibull alignment of the Bayesian attention modules: the weights are normalised Weibull draws.
 
     See Fan et al. 2020, section 3.2. Inference uses softmax(phi), the normalised E[S], which differs slightly from the
-    mean of the weights (0.60 instead of 0.51 at k = 1). As k goes to infinity, draws approach softmax(phi).
+    mean of the weights (at k = 1, 0.60 instead of 0.51). As k goes to infinity, draws approach softmax(phi).
 
     The KL compares distributions of S, so the scale of E[S] matters. The default, `parameterization="normalized"`,
     follows the code of Fan et al. 2020: E[S] sums to one. So does Psi, the mean of a contextual prior, so q can match
@@ -56,7 +56,7 @@ class Weibull(Alignment):
         kl_estimator: `"analytic"`, or `"sampled"` to estimate the KL as log q(S) - log p(S) at the draw (an ablation in
             Fan et al. 2020). The estimate is unbiased, but noisy. A call that does not draw always uses the analytic
             KL. Defaults to `"analytic"`.
-        kl_of: `"draws"` for the KL of S, or `"weights"` for the KL on the simplex. Defaults to `"draws"`.
+        kl_of: `"draws"` for the KL of S, or `"weights"` for the KL of the normalised weights. Defaults to `"draws"`.
 
     Raises:
         ValueError: If `k` is not positive, a string is not an option, or an argument would have no effect.

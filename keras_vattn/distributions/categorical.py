@@ -15,8 +15,8 @@ class Categorical(tfp.Categorical):
         "KL"(q || p) = sum_s q_s (log q_s - log p_s)
 
     Args:
-        log_probabilities: (B, T, S), with -1e30 (not -inf) at masked keys. The probabilities of a row must sum to 1,
-            otherwise the KL is wrong.
+        log_probabilities: (B, T, S), with -1e30 (not -inf) at masked keys. If the probabilities of a row do not sum to
+            1, the KL is wrong.
 
     Example:
 

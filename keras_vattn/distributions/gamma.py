@@ -44,7 +44,7 @@ class Gamma(RowDistribution):
         self.log_concentration, self.log_rate, self.log_total = self.like, log_rate, log_total
 
     def normalized(self):
-        # Clip the concentration: if float32 rounded it to 0 or infinity, there would be no density.
+        # Clip the concentration: if float32 rounded it to 0 or infinity, the Dirichlet would have no density.
         return Dirichlet(ops.exp(ops.clip(self.log_concentration, -80.0, 60.0)), self.keys)
 
     def log_mean(self):

@@ -11,7 +11,8 @@ from keras_vattn.support.special import bounded_square
 class LogNormal(RowDistribution):
     """Lognormal distribution of the unnormalised weights S of each row.
 
-    If `scale` is below 1e-9, squared distances grow only logarithmically beyond 1e14 standard deviations.
+    If `scale` is below 1e-9, the squared distance in the density and the KL grows only logarithmically beyond 1e14
+    standard deviations.
 
     Formula:
         log S_s ~ "Normal"(mu_s, sigma^2), quad mu_s = "loc"_s, quad sigma = "scale"
@@ -49,7 +50,7 @@ class LogNormal(RowDistribution):
         return -0.5 * distance - math.log(self.scale) - 0.5 * math.log(2.0 * math.pi)
 
     def log_draw(self, normal):
-        """Return log S, computed from one standard normal per weight."""
+        """Return log S, computed from one standard normal number per weight."""
         return self.loc + self.scale * normal
 
     def log_sample(self, shape, seed):
@@ -97,7 +98,7 @@ class LogisticNormal(RowDistribution):
         return -0.5 * square - half + self.keys.spread((half - 0.5 * ops.log(count)) / count)
 
     def log_draw(self, normal):
-        """Return log w, computed from one standard normal per weight."""
+        """Return log w, computed from one standard normal number per weight."""
         return self.keys.log_softmax(self.loc + self.scale * normal)
 
     def log_sample(self, shape, seed):

@@ -129,11 +129,11 @@ def relaxed_density(x, power, keys):
 
 
 def closed_divergence(q, p, keys):
-    """Return KL(q || p) of each row if TensorFlow Probability has a registered KL, otherwise `None`."""
+    """Return KL(q || p) of each row, or `None` if the KL is not registered in TensorFlow Probability."""
     try:
         return _row_values(tfp.kl_divergence(q, p), q, keys)
     except NotImplementedError as error:
-        # Raised if no KL is registered, or if q and p are transformed differently.
+        # TensorFlow Probability raises this if no KL is registered, or if q and p are transformed differently.
         if isinstance(q, RowDistribution) and "registered" not in str(error):
             raise
         return None

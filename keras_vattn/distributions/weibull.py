@@ -74,10 +74,10 @@ class Weibull(RowDistribution):
 class NormalizedWeibull(RowDistribution):
     """Distribution of normalised Weibull weights, on the simplex.
 
-    In the formula, n is the number of valid keys of a row. A common factor of all lambda of a row has no effect. The KL
-    has no closed form, so it is estimated from draws as log q(w) - log p(w). The estimate is 0 at every draw if q and p
-    are equal. The KL grows linearly with k times the distance between logits, not exponentially. The KL of w is at most
-    the KL of the unnormalised S, because w is a function of S. The mean of the distribution has no closed form.
+    In the formula, n is the number of valid keys of a row. Scaling all lambda of a row has no effect. The KL has no
+    closed form, so it is estimated from draws as log q(w) - log p(w). The estimate is 0 at every draw if q and p are
+    equal. The KL grows linearly with k times the distance between logits, not exponentially. The KL of w is at most the
+    KL of the unnormalised S, because w is a function of S. The mean of the distribution has no closed form.
 
     Formula:
         w_s = S_s / (sum_(s') S_(s')), quad S_s ~ "Weibull"(k, lambda_s), quad log lambda_s = "log_scale"_s

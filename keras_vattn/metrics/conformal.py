@@ -23,7 +23,7 @@ def conformal_sets(calibration_draws, calibration_labels, draws, alpha=0.1, scor
       probable classes, the first counts as more probable. Sets grow with the uncertainty of the prediction, so they
       contain the true class of hard examples more often. The score is not randomized.
 
-    If n is too small for alpha (k > n), every set contains all classes.
+    If n is too small for alpha (k > n in the formula), every set contains all classes.
 
     Formula:
         "set"(x) = {c : s(x, c) <= "threshold"}
@@ -69,9 +69,9 @@ def conformal_sets(calibration_draws, calibration_labels, draws, alpha=0.1, scor
 
 
 def conformal_threshold(draws, labels, alpha=0.1, score="lac"):
-    """Return the threshold of `conformal_sets`, which you can store instead of the calibration examples.
+    """Return the threshold of `conformal_sets`. You can store it instead of the calibration examples.
 
-    With `score="lac"`, the set contains all classes whose mean probability is at least 1 - threshold.
+    With `score="lac"`, the set of an example contains all classes with a mean probability of at least 1 - threshold.
 
     Args:
         draws: Probabilities (num_samples, n, C) of the calibration examples.

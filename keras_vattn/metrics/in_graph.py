@@ -4,8 +4,8 @@ import tensorflow as tf
 
 
 def predictive_statistics(draws):
-    """Return statistics of sampled probabilities (S, ..., C), a dictionary of tensors: `"mean"` (..., C), and
-    `"entropy"` (the predictive entropy) and `"mutual_information"` (...) in nats."""
+    """Return statistics of sampled probabilities (S, ..., C), a dictionary of tensors: `"mean"` (..., C), and the
+    predictive `"entropy"` and the `"mutual_information"`, (...), in nats."""
     mean = tf.reduce_mean(draws, axis=0)
     total = entropy(mean)
     information = tf.maximum(total - tf.reduce_mean(entropy(draws), axis=0), 0.0)

@@ -85,7 +85,7 @@ def expected_calibration_error(draws, labels, num_bins=15):
     Args:
         draws: Probabilities (num_samples, N, C); pass a single prediction p as p[None].
         labels: Integers (N,).
-        num_bins: Number of bins of equal width. The result depends on it. Defaults to 15.
+        num_bins: Number of bins of equal width, on which the result depends. Defaults to 15.
 
     Returns:
         A float in [0, 1].
@@ -174,7 +174,7 @@ def mutual_information(draws):
 
 
 def risk_coverage_area(draws, labels, uncertainty=None):
-    """Return the area under the risk-coverage curve. It is small if mistakes are among the most uncertain examples.
+    """Return the area under the risk-coverage curve, which is small if mistakes have a high uncertainty.
 
     Examples are accepted in order of increasing uncertainty. The risk at coverage k / N is the fraction of mistakes
     among the first k examples. If all examples are equally uncertain, the area is the error rate.

@@ -7,7 +7,7 @@ from keras_vattn.plots.figure import draw_curves, draws_by_model, require_matplo
 def risk_coverage_curve(draws, labels, uncertainty=None, title=None, path=None, dpi=150):
     """Plot the risk (fraction of mistakes) of the most certain examples against the coverage (fraction of examples).
 
-    Coverage 1 includes all examples, so its risk is the error rate. The legend shows the area under the curve,
+    At coverage 1, all examples are included, so the risk is the error rate. The legend shows the area under the curve,
     `keras_vattn.metrics.risk_coverage_area`.
 
     Args:

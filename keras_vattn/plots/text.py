@@ -56,7 +56,7 @@ def _families(text):
 
 @functools.cache
 def _font_with(character):
-    """Return the family of an installed font that contains the character, preferably DejaVu Sans, or `None`."""
+    """Return the family of an installed font (preferably DejaVu Sans) that contains the character, or `None`."""
     from matplotlib import font_manager
 
     entries = font_manager.fontManager.ttflist
