@@ -37,7 +37,7 @@ class Context(FeatureInputs, keras.layers.Layer):
         return None
 
     def posterior_parameters(self, mean):
-        """Return the parameters of the posterior other than the mean, a dictionary of tensors (B, T, D)."""
+        """Return a dictionary of tensors (B, T, D): the parameters of the posterior except the mean."""
         return {}
 
     def prior_parameters(self, value, keys):

@@ -29,8 +29,8 @@ def decode(step, state, start_ids, end_id, max_length, sampler, forbidden_ids=()
     Returns:
         A dictionary: `"ids"` (B, max_length) int32, including the end-of-sentence token (if any), and 0 after the end;
         `"lengths"` (B,) int32, including this token; `"log_probabilities"` (B,) float32, the sum of log p of the chosen
-        words in nats; and the tensors that `step` returned, (B, max_length, ...), 0 after the last step. If at some
-        step no word is allowed, the sentence has length 0 and log-probability -inf.
+        words in nats; and the tensors that `step` returned, (B, max_length, ...), 0 after the last step. If no word is
+        allowed at some step, the sentence has length 0 and log-probability -inf.
 
     Raises:
         ValueError: If `max_length` is not positive, or if `step` returns a tensor with the name of a result, such as

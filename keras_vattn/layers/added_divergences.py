@@ -32,7 +32,7 @@ class AddedDivergence:
 
 
 class AddedDivergences:
-    """The KLs that a layer added. Keras and TensorFlow would track a plain list, but do not track this object."""
+    """The KLs that a layer added. This object is not a list, because Keras and TensorFlow would track a list."""
 
     def __init__(self):
         self._divergences = []

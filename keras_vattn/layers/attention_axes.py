@@ -8,13 +8,13 @@ from keras_vattn.support.masks import both
 class AttentionAxes:
     """Attention axes of a multi-head attention layer. The methods reshape tensors to (..., H, T, S) and back.
 
-    An input has shape (B, ..., D); a projected input has the axis of heads before its last axis. An alignment needs one
-    axis of queries and one axis of keys, so several attention axes are folded into one. All other axes are batch axes,
-    which come before the heads.
+    An input has shape (B, ..., D). Projection adds an axis of heads before the last axis. An alignment needs one axis
+    of queries and one axis of keys, so several attention axes are folded into one. All other axes are batch axes, which
+    come before the heads.
 
     Args:
-        axes: Attention axes of an input; negative axes count from the end, and `None` means all but the first and last
-            axis.
+        axes: Attention axes of an input; negative axes count from the end, and `None` means all axes except the first
+            and last.
         rank: Rank of an input.
     """
 
@@ -71,8 +71,8 @@ class AttentionAxes:
 
     def position_mask(self, query_shape, value_shape, is_causal, window=None):
         """Return the mask (T, S) for causal or windowed attention over one axis, or `None` if attention is neither.
-        With `is_causal`, a query attends to keys up to its own position, and with `window`, to keys at a distance below
-        `window`."""
+        With `is_causal`, a query attends to keys up to its own position. With `window`, it attends to keys at a
+        distance below `window`."""
         if not is_causal and window is None:
             return None
         queries, keys = (ops.arange(shape[self.axes[0]]) for shape in (query_shape, value_shape))

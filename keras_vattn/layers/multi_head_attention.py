@@ -47,7 +47,7 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
             calls with fewer than 2^24 scores per example, with unknown lengths, or with `return_attention_scores=True`.
             Defaults to `None`.
         **kwargs: Arguments of `keras_vattn.StochasticLayer` (`kl_weight`, `seed`, ...), and the other arguments of
-            `keras.layers.MultiHeadAttention`: `use_gate` needs Keras 3.14, and `sliding_window` Keras 3.15.
+            `keras.layers.MultiHeadAttention`: `use_gate` needs Keras 3.14 or newer, and `sliding_window` needs 3.15.
             `flash_attention` computes no weights and needs `alignment="softmax"`.
 
     Call arguments:

@@ -23,9 +23,9 @@ NEWER_ARGUMENTS = {"use_gate": ("3.14", False), "sliding_window": ("3.15", None)
 class MultiHeadMixin(ChunkedAttention):
     """Mixin that adds an alignment and a prior to `keras.layers.MultiHeadAttention` or a subclass of it.
 
-    The mixin replaces `_compute_attention`, the step from projected queries, keys and values to the outputs of the
-    heads, and reads only the arguments of this method. A subclass with its own `call`, such as the cached attention of
-    a language model (`keras_hub.layers.CachedMultiHeadAttention`), still uses its own `call`.
+    The mixin replaces the method `_compute_attention`, which computes the outputs of the heads from projected queries,
+    keys and values. The replacement reads only its arguments. A subclass with its own `call`, such as the cached
+    attention of a language model (`keras_hub.layers.CachedMultiHeadAttention`), still uses its own `call`.
     `keras_vattn.MultiHeadAttention` combines this mixin with `keras.layers.MultiHeadAttention`, and documents the
     formula.
 
@@ -136,7 +136,7 @@ class MultiHeadMixin(ChunkedAttention):
             heads = query, key, value
             return self._in_chunks(heads, masks, size, training, query_mask, posterior_logits, use_causal_mask), None
         if self.is_softmax:
-            # Keras before 3.15 lacks this argument. Later versions pass it only if it is true.
+            # Pass this argument only if it is true, because Keras before 3.15 lacks it.
             causal = {"use_causal_mask": True} if use_causal_mask else {}
             return super()._compute_attention(
                 query, key, value, attention_mask, training, return_attention_scores, **causal

@@ -163,8 +163,8 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         return True
 
     def rematerialized_call(self, layer_call, *arguments, **options):
-        """Return the call itself, so that `keras.RematScope` does not recompute it. A recomputed call would draw other
-        noise, and TensorFlow would record no gradient of a loss that the call adds."""
+        """Return the call itself, so that `keras.RematScope` does not recompute it. A recomputed call would draw
+        different noise, and TensorFlow would record no gradient of a loss that the call adds."""
         if self.seed_generator is None and self.kl_tracker is None:
             return super().rematerialized_call(layer_call, *arguments, **options)
         return layer_call
@@ -208,11 +208,11 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         `model.losses`. `predict`, an export or a call alone does not update it.
 
         Args:
-            divergence: KL in nats, float32, (B, ...), one value per query; `None` in a call without a KL, which only
-                increases the count of training calls.
-            valid: Boolean tensor that broadcasts to `divergence`, `False` for queries to exclude, or `None`.
-            entries: Number of entries per query that the KL was summed over, a number or a tensor that broadcasts to
-                `divergence`; used by `kl_reduction="mean"`.
+            divergence: KL in nats, float32, (B, ...), one value per query; `None` for a call without a KL; such a call
+                only increases the count of training calls.
+            valid: Boolean tensor that broadcasts to `divergence` and is `False` for queries to exclude, or `None`.
+            entries: Number of entries per query over which the KL was summed: a number, or a tensor that broadcasts to
+                `divergence`. Only `kl_reduction="mean"` uses it.
             training: The call's `training`.
             penalised: `None`, or a tensor of the shape of `divergence` that replaces the KL in the loss, for example a
                 KL with free bits.

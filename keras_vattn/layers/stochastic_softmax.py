@@ -77,7 +77,7 @@ class StochasticSoftmax(AlignmentLayer):
 
     def build(self, inputs_shape, key_shape=None, posterior_logits_shape=None):
         if len(inputs_shape) < 2:
-            raise ValueError(f"Logits have shape (B, ..., T, S) or (B, S). Received: inputs.shape={inputs_shape}")
+            raise ValueError(f"Logits must have shape (B, ..., T, S) or (B, S). Received: inputs.shape={inputs_shape}")
         claim(self, "prior", self.alignment_prior)
         self.build_prior(key_shape)
 
@@ -110,7 +110,7 @@ class StochasticSoftmax(AlignmentLayer):
 
     def _check(self, inputs, mask, posterior_logits, key):
         if mask is not None:
-            # A mask of lower rank has the last axes of the logits, as in Keras.
+            # A mask of lower rank applies to the last axes of the logits, as in Keras.
             expected = tuple(inputs.shape)[-max(len(mask.shape), 1) :]
             check_shape("mask", mask, expected, "(B, ..., T, S), or 1 in any axis", broadcast=True)
         if posterior_logits is not None:

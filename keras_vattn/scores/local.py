@@ -23,8 +23,8 @@ class Local(Score):
     you call the score without `keys`, there is no mask, so S is the number of keys.
 
     Every alignment treats a key outside the window as masked: its weight, gradient and KL are exactly 0. If p_t is more
-    than `window` past the last key, the window is empty and the context is zero. A contextual prior is normalised over
-    the window. The prior mean of `GaussianContext(prior="mean")` still averages over all valid keys.
+    than `window` positions past the last key, the window is empty and the context is zero. A contextual prior is
+    normalised over the window. The prior mean of `GaussianContext(prior="mean")` still averages over all valid keys.
 
     In `keras_vattn.AttentionDecoder`, t is the number of earlier unmasked steps, which the decoder stores as a state.
     In `keras_vattn.Attention`, t is the position of the query.
