@@ -157,7 +157,7 @@ def _first_beams(start_ids, num_beams):
 
 
 def _extend(beams, log_words, length_penalty, end_id):
-    """Extend every beam by each of its C most probable next words. Return a dictionary of tensors (B, K, C)."""
+    """Extend every beam with each of its C most probable next words. Return a dictionary of tensors (B, K, C)."""
     count = min(beams["ids"].shape[1], log_words.shape[-1])
     # At most K extensions of one beam can be among the K best extensions.
     log_chosen, ids = tf.math.top_k(log_words, count)

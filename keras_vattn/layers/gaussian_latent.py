@@ -10,9 +10,9 @@ from keras_vattn.support.validation import nonnegative_number, number, positive_
 class GaussianLatent(GaussianLayer):
     """Gaussian latent variable predicted from the inputs x, with a standard normal prior.
 
-    See Kingma and Welling 2014. Bahuleyan et al. 2018 (sections 2.1 and 2.2) also use this z. Training samples z;
-    inference returns mu, except under `keras_vattn.posterior_draws`. The KL, in nats, is added with `add_loss`. log
-    sigma is clipped to [-8, 8].
+    See Kingma and Welling 2014. Bahuleyan et al. 2018 (sections 2.1 and 2.2) also use this z. The layer samples z in
+    training, and returns mu at inference, except under `keras_vattn.posterior_draws`. The KL, in nats, is added with
+    `add_loss`. log sigma is clipped to [-8, 8].
 
     A recurrent decoder uses this layer in a `keras_vattn.recurrent.LatentPart`, which calls `draw_noise` before the
     loop, `parameters` and `sample` inside it, and `account` after it. In a decoder, the prior can be any Gaussian.

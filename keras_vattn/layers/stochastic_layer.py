@@ -8,7 +8,7 @@ Before you change this file: do not update the log inside the call, because ever
 compute the KL and contain the variables of the log. Replicas are threads that share one list of losses, and each
 replica must read only its own losses. A loss of another graph, left by an earlier trace, must not enter the log.
 `to_bayesian` makes layers stochastic in place with `become_stochastic` and never calls `__init__`. The tests are in
-tests/layers/test_divergence_in_the_log.py, tests/layers/test_training_calls.py and the battery.
+tests/layers/test_divergence_in_the_log.py, tests/layers/test_training_calls.py and tests/battery.
 """
 
 import numbers
@@ -353,7 +353,7 @@ def _replica_thread():
 
 
 def _quotient(total, count):
-    """Return total / count, or 0 if the count is 0. Multiplying by 1 / count makes the gradient cheaper."""
+    """Return total / count, or 0 if the count is 0. Multiplying by 1 / count has a cheaper gradient than dividing."""
     if isinstance(count, numbers.Number):
         return total * (1.0 / count) if count else ops.zeros_like(total)
     return ops.divide_no_nan(total, ops.cast(count, "float32"))
