@@ -132,10 +132,9 @@ class AlignmentLayer(StochasticLayer):
             A dictionary of float32 arrays (B, T), or (B, H, T) with heads. `"posterior_entropy"` is the entropy in nats
             of the weights at the mean of q. `"prior_entropy"` is the entropy of Psi, normalised over the keys of each
             query; the axis T has length 1 if all queries share Psi. With posterior logits, `"prior_entropy"` is the
-            entropy of the weights at the mean of p. With a fixed prior, this key is missing. `"weights_sd"` is the
-            standard deviation of a weight over draws, averaged over the valid keys. Below 1e-3, the alignment is
-            practically deterministic. `"weights_sd"` excludes the noise of a Gaussian context, which does not affect
-            the weights.
+            entropy of the weights at the mean of p. A fixed prior has no `"prior_entropy"`. `"weights_sd"` is the
+            standard deviation of a weight over draws, averaged over the valid keys. Below 1e-3, the alignment is almost
+            deterministic. `"weights_sd"` excludes the noise of a Gaussian context, which does not affect the weights.
         """
         scored = self._scored(arguments, options)
         return self.variational.statistics(scored, self.current_step, num_samples, random.as_seed(sample_seed))
