@@ -152,7 +152,7 @@ def _place(generator):
 
 
 def _determiner(generator, gender, case):
-    """Return a random determiner, a `_Word`, and the German ending of an adjective that follows it."""
+    """Return two values: a random determiner (a `_Word`), and the German ending of an adjective that follows it."""
     english, stem, *endings = _pick(generator, _DETERMINERS)
     if case == "dative":
         return _Word(stem + endings[5 if gender == "e" else 4], english), "en"

@@ -153,7 +153,7 @@ def _language(code):
 
 
 def _plain(name):
-    """Replace punctuation in a name with spaces, because it would be separate tokens that make sentences longer."""
+    """Replace punctuation in a name with spaces, because each mark would be a separate token of the sentence."""
     return " ".join("".join(letter if letter.isalnum() else " " for letter in name).split())
 
 
@@ -171,8 +171,8 @@ def _currencies():
 
 
 def _in_languages(kind, table, codes):
-    """Return facts of a kind. `codes` maps territories to codes. The answer of a fact is the name that the CLDR table
-    `table` gives a code in one of the naming languages."""
+    """Return facts of a kind. `codes` maps territories to codes. The answer of a fact is a code's name in one of the
+    naming languages, from the CLDR table `table`."""
     facts = []
     for language in _NAMING_LANGUAGES:
         names = getattr(babel.Locale(language), table)

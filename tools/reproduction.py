@@ -148,7 +148,7 @@ def _tables(claims, loaded):
 
 
 def _runs(claims, loaded):
-    """Return the section on the runs: a table of the data, the paper's data and the cost, and the commands."""
+    """Return the section on the runs: a table that compares the data and shows the cost, and the commands."""
     rows, commands = [], []
     for name, (theirs, ours_text) in claims["results"].items():
         if name not in loaded:

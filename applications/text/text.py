@@ -164,8 +164,8 @@ class TextEncoder(tf.Module):
         return tf.pad(padded, [[0, 0], [0, missing]], constant_values=PAD)
 
     def encode_targets(self, strings, max_length):
-        """Convert strings (B,) to a decoder's inputs (B, T), which begin with `<start>`, its targets (B, T), which end
-        with `<end>`, and the numbers of target tokens (B,). Each string is truncated to `max_length` words."""
+        """Convert strings (B,) to three tensors: decoder inputs (B, T) that begin with `<start>`, targets (B, T) that
+        end with `<end>`, and the numbers of target tokens (B,). Each string is truncated to `max_length` words."""
         ids = self.encode(strings, max_length)
         lengths = tf.math.count_nonzero(ids, axis=1, dtype=tf.int32)
         padded = tf.pad(ids, [[0, 0], [0, 1]])

@@ -56,7 +56,7 @@ class Sources:
 
 def open_sources(options, num_scenes, attributes, size=64):
     """Return the `Sources` that `RegionOptions` name, by default built-in scenes. If no network computes the features
-    of the scenes, they encode `attributes` of the objects exactly."""
+    of scenes, the features encode `attributes` of the objects exactly."""
     if options.images is None and options.features is None:
         rendered = scenes.scenes(num_scenes)
         regions = None if options.network else scenes.regions_of(rendered, attributes)

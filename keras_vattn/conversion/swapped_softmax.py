@@ -54,8 +54,8 @@ class SwappedSoftmax(StochasticSoftmax, keras.layers.Softmax):
         return both(super()._is_unmasked(inputs), ops.logical_not(hidden))
 
     def _projected_keys(self, logits):
-        """Return the projected keys for the prior, before any rotation: (B, H, S, D), repeated for each head of a
-        group, or (B, G, 1, S, D) if the logits have an axis of groups. In a call with a cache, return `None`."""
+        """Return the keys for the prior, projected but not rotated, or `None` in a call with a cache. The shape is (B,
+        G, 1, S, D) if the logits have an axis of groups; otherwise each head has its keys, (B, H, S, D)."""
         if not _KEYS.get():
             return None
         key = _KEYS.get()[0]

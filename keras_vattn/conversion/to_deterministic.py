@@ -46,8 +46,8 @@ def to_deterministic(model):
 
 
 def original_weights(model):
-    """Return the weights of a converted model without the weights of priors and LoRA, so that they correspond to the
-    weights of the original model, in order."""
+    """Return the weights of a converted model that the original model also has, in the same order: all weights except
+    those of priors and LoRA."""
     added = {id(weight) for layer in _added_layers(model) for weight in layer.weights}
     for layer in keras_private.flatten_layers(model):
         if getattr(layer, "lora_enabled", False):

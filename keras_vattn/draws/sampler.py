@@ -87,7 +87,7 @@ class Sampler:
                 f"Received: {', '.join(f'{type(layer).__name__}(name={layer.name!r})' for layer in unknown_layers)}",
                 stacklevel=3,
             )
-        # An outer layer passes training=True to its BatchNormalization, which must remain in inference mode.
+        # A layer with dropout passes training=True to its BatchNormalization, which must remain in inference mode.
         normalizations = [x for x in self.layers if self.dropouts and isinstance(x, layers.BatchNormalization)]
         # Add inactive layers too, so that this request overrides an outer request.
         self._training = dict.fromkeys(all_dropouts, True if dropout else None) | dict.fromkeys(normalizations, False)
@@ -189,7 +189,7 @@ class Sampler:
             return tree.map_structure(lambda x: _split_draws(x, count), outputs)
 
         signature = [spec, prefix.specs, tf.TensorSpec((2,), tf.int32), tf.TensorSpec((), tf.int32)]
-        # Trace one graph here, under the lock. Eager operations around the pruned function take 2.5% longer.
+        # Trace `draw` as one graph, because its eager operations take 2.5% longer. Trace it here, under the lock.
         run_remainder = tf.function(draw, input_signature=signature, autograph=False)
         run_remainder.get_concrete_function()
         return prefix.run_prefix, run_remainder

@@ -125,7 +125,7 @@ def _has_rows(once, twice):
     """Return whether axis 0 of a tensor is the batch axis.
 
     `once` is the value for a batch, `twice` the value for the batch repeated twice. The result is `False` if the tensor
-    does not depend on the batch size, and `None` if another axis or a value depends on it.
+    does not depend on the batch size, and `None` if its values or another axis depend on it.
     """
     if once.shape.rank and _is_equal(repeated(once, 2), twice):
         return True
