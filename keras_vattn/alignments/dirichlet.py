@@ -15,8 +15,8 @@ class Dirichlet(Alignment):
     """Dirichlet alignment, the relaxed latent alignment of Deng et al. 2018, section 4.
 
     Masked positions are excluded from the distribution. Inference uses the mean of the weights. A draw is computed from
-    Gamma draws. In log space, Gamma draws stay finite for small alpha; their gradients with respect to alpha are
-    implicit (Figurnov et al. 2018).
+    Gamma draws in log space. The logarithms stay finite for small alpha, and have implicit gradients with respect to
+    alpha (Figurnov et al. 2018).
 
     The KL between two Dirichlets has a closed form, which is computed in float32 without cancellation. A smooth clamp
     limits log alpha to [min_log_concentration, max_log_concentration]; the default range is the one that published code

@@ -53,7 +53,7 @@ class RelaxedCategorical(RowDistribution):
 
     Args:
         temperature: tau, a positive number or scalar tensor.
-        log_probabilities: (..., S). All axes but the last may have length 1. The probabilities of a row must sum to 1.
+        log_probabilities: (..., S). Leading axes of length 1 broadcast. The probabilities of a row must sum to 1.
         keys: A `keras_vattn.Keys`, which defines the valid keys of each row.
 
     Example:

@@ -104,7 +104,7 @@ class Dirichlet(RowDistribution):
         bb E[w_s] = alpha_s / (sum_(s') alpha_(s'))
 
     Args:
-        concentration: alpha, positive, (..., S). All axes but the last may have length 1.
+        concentration: alpha, positive, (..., S). Leading axes of length 1 broadcast.
         keys: A `keras_vattn.Keys`, which defines the valid keys of each row.
 
     Example:

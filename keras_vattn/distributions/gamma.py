@@ -24,7 +24,7 @@ class Gamma(RowDistribution):
         A_s = gamma alpha_s / k - alpha_s log lambda_s - alpha_s log beta + log Gamma(alpha_s)
 
     Args:
-        log_concentration: log alpha, (..., S). All axes but the last may have length 1.
+        log_concentration: log alpha, (..., S). Leading axes of length 1 broadcast.
         log_rate: log beta, a number.
         keys: A `keras_vattn.Keys`, which defines the valid keys of each row.
         log_total: Function that maps the number of valid keys of a row (a tensor, at least 1) to the logarithm of the

@@ -19,7 +19,7 @@ class LogNormal(RowDistribution):
         "KL"(q || p) = sum_s (log(sigma_p / sigma_q) + (sigma_q^2 + (mu_(q,s) - mu_(p,s))^2) / (2 sigma_p^2) - 1/2)
 
     Args:
-        loc: Mean of log S, (..., S). All axes but the last may have length 1.
+        loc: Mean of log S, (..., S). Leading axes of length 1 broadcast.
         scale: Standard deviation of log S, a positive number.
         keys: A `keras_vattn.Keys`, which defines the valid keys of each row.
 
@@ -71,7 +71,7 @@ class LogisticNormal(RowDistribution):
         R = sum_s (e_s - bar(e))^2 / (2 sigma_p^2), quad e_s = mu_(q,s) - mu_(p,s)
 
     Args:
-        loc: Mean of log S up to a constant per row, (..., S). All axes but the last may have length 1.
+        loc: Mean of log S up to a constant per row, (..., S). Leading axes of length 1 broadcast.
         scale: Standard deviation of log S, a positive number.
         keys: A `keras_vattn.Keys`, which defines the valid keys of each row.
 

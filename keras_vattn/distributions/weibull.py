@@ -85,7 +85,7 @@ class NormalizedWeibull(RowDistribution):
 
     Args:
         k: Shape, a positive number.
-        log_scale: log lambda up to a constant per row, (..., S). All axes but the last may have length 1.
+        log_scale: log lambda up to a constant per row, (..., S). Leading axes of length 1 broadcast.
         keys: A `keras_vattn.Keys`, which defines the valid keys of each row.
 
     Example:

@@ -9,7 +9,7 @@ from keras_vattn.support.validation import positive_integer
 
 
 def sequence_uncertainty(draw, num_samples, targets, mask):
-    """Return the uncertainty of generated sequences, per word and per sequence, from samples of the model.
+    """Compute the uncertainty of each word and of each generated sequence from samples of the model.
 
     Every sample m of the model scores a generated sequence y of T words by teacher forcing. The sequence may come from
     greedy decoding, sampling or beam search. H is the entropy over the vocabulary.

@@ -118,7 +118,7 @@ def alignment_chart(pairs):
 
 def _rows(pair, has_spread):
     """Return one table row for every target token of every panel, layer and head. A row contains a list of weights and,
-    if `has_spread`, a list of standard deviations, or of `None` if the panel has no spread."""
+    if `has_spread`, a list of standard deviations (`None` values if the panel has no spread)."""
     source, target, rows = number_tokens(pair["source"]), number_tokens(pair["target"]), []
     for panel, weights in pair["weights"].items():
         weights = np.asarray(weights)

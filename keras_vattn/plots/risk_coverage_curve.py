@@ -5,7 +5,8 @@ from keras_vattn.plots.figure import draw_curves, draws_by_model, require_matplo
 
 
 def risk_coverage_curve(draws, labels, uncertainty=None, title=None, path=None, dpi=150):
-    """Plot the risk (fraction of mistakes) of the most certain examples against the coverage (fraction of examples).
+    """Plot the fraction of mistakes (risk) among the most certain examples against their fraction of the data
+    (coverage).
 
     At coverage 1, all examples are included, so the risk is the error rate. The legend shows the area under the curve,
     `keras_vattn.metrics.risk_coverage_area`.
