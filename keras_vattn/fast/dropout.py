@@ -9,8 +9,8 @@ class Dropout(keras.layers.Dropout):
     """Replacement for `keras.layers.Dropout` that is faster under XLA on a CPU.
 
     The arguments are those of Keras's layer. In float32 without XLA, the same seed results in the same mask. On a CPU
-    under XLA, each number of Keras's mask takes as long as four random numbers. Keras's mask also depends on the dtype
-    and on the use of XLA; the mask of this layer depends on neither. Each replica uses a different mask.
+    under XLA, sampling one number of Keras's mask takes as long as sampling four. Keras's mask also depends on the
+    dtype and on the use of XLA; the mask of this layer depends on neither. Each replica uses a different mask.
 
     Args:
         rate: Probability in [0, 1] that a number is set to 0.

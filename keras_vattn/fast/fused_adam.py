@@ -11,8 +11,8 @@ class FusedAdam(keras.optimizers.Adam):
     """Replacement for `keras.optimizers.Adam` that updates each weight in one pass, with a TensorFlow kernel.
 
     Keras's Adam needs a dozen passes. Arguments and variables are the same, and results agree up to rounding. With
-    `global_clipnorm`, gradients are copied only if they are clipped. The code of Keras still runs for `amsgrad=True`,
-    for embeddings without `global_clipnorm`, and to clip accumulated gradients.
+    `global_clipnorm`, gradients are copied only if they are clipped. Keras's code still runs for `amsgrad=True`, for
+    embeddings without `global_clipnorm`, and to clip accumulated gradients.
 
     Args:
         learning_rate: Number or schedule. Defaults to 0.001.
@@ -51,7 +51,7 @@ class FusedAdam(keras.optimizers.Adam):
         return {**super().get_config(), "global_clipnorm": self.max_norm or self.global_clipnorm}
 
     def update_step(self, gradient, variable, learning_rate):
-        # The kernel supports neither `amsgrad` nor sparse gradients, in which Keras sums the squares of repeated rows.
+        # The kernel lacks `amsgrad`. It also lacks sparse gradients, for which Keras sums the squares of repeated rows.
         if self.amsgrad or isinstance(gradient, tf.IndexedSlices):
             super().update_step(gradient, variable, learning_rate)
             return

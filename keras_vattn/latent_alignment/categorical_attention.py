@@ -49,8 +49,8 @@ class CategoricalAttention(StochasticLayer):
     log_words = token_log_likelihood(hidden, log_weights=latent["log_weights"])  # (B, T, V)
     ```
 
-    In a functional model, pass the same `return_attention_scores` in every call, because Keras 3.15 takes the number of
-    outputs from the first call.
+    In a functional model, pass the same `return_attention_scores` in every call, because the first call determines the
+    number of outputs in Keras 3.15.
 
     The K candidates are the values of all S keys (`"enumerate"`), of the `top_k` most probable keys, or of
     `num_samples` keys sampled from q. `"hard"` samples from p. Under `keras_vattn.posterior_draws`, a call without

@@ -34,14 +34,14 @@ class LatentLogLikelihood(keras.layers.Layer):
 
     Call arguments:
         log_likelihood: Float32 (B, T, K), from `keras_vattn.TokenLogLikelihood` or your own output layer; (B, T, K + 1)
-            with the soft baseline in training. If it is (B, K), the other inputs have no axis T, or T = 1.
+            with the soft baseline in training. If it has shape (B, K), the other inputs have no axis T, or T = 1.
         log_prior: (B, T, K), the tensor that `CategoricalAttention` returned. It stores the objective of the attention,
             which must equal `objective`. If you pass a slice of it, only the shape is checked.
         log_posterior: (B, T, K), or `None` if the attention did not return it. Without it, the result is the marginal
             log-likelihood, or under `keras_vattn.posterior_draws` the objective with q = p.
         log_likelihood_mask: Boolean (B, T), see `log_prior_mask`.
         log_prior_mask: Boolean (B, T). Keras usually propagates this mask and `log_likelihood_mask`. Words that either
-            mask excludes affect neither the moving average nor the loss, because the result has both masks.
+            mask excludes affect neither the moving average nor the loss; the result has both masks.
         training: Whether to use the objective and estimator of training, as in the attention.
 
     Returns:

@@ -288,7 +288,7 @@ class LatentPart(Part):
             generation, z is sampled from p, and no KL is added.
         prior: Function of `results` and `state` that returns the concatenated mean and log sigma of p, (B, 2 units); or
             `None` for N(0, I). Defaults to `None`.
-        name: Key of z, and prefix of the keys of the parameters of q and p, such as `"latent_posterior"` and
+        name: Key of z. The keys of the parameters of q and p start with this name: `"latent_posterior"` and
             `"latent_prior"`. Defaults to `"latent"`.
 
     Example:

@@ -130,7 +130,7 @@ class RecurrentDecoder(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
             training: As in the call.
 
         Returns:
-            A dictionary of the results named in `keep`, (B, T, ...), and the last state.
+            The results named in `keep`, a dictionary of (B, T, ...) tensors; and the last state.
         """
         parts, prepared = self.parts(), self.prepare_memory(memory, memory_mask)
         batch_size, num_steps = ops.shape(inputs["inputs"])[:2]

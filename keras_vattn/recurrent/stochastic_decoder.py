@@ -29,8 +29,9 @@ class StochasticDecoder(RecurrentDecoder):
     Concatenate z_enc, the latent variable of the whole sentence, with every input x_t. c_t does not enter the state, so
     the memory influences the words only through z_t. If `prediction` has `informed=True`, tilde(c)_t also carries
     information about the memory into the state: it is a sample of Normal(c_t, diag(sigma^2)), or c_t itself if nothing
-    is sampled. The bound then includes the KL to p(tilde(c)_t | z_t), because c_t depends on later words. Without a
-    memory, as in generation, z_t is sampled from its prior and tilde(c)_t from `prediction`, and no KL is added.
+    is sampled. The bound then includes the KL between this Normal and p(tilde(c)_t | z_t), because c_t depends on later
+    words. Without a memory, as in generation, z_t is sampled from its prior and tilde(c)_t from `prediction`, without a
+    KL.
 
     After the loop, up to three calls of `add_loss` add KL(q || p), the auxiliary term or KL of `prediction`, and a KL
     of the attention, each summed over the unmasked steps.

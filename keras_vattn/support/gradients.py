@@ -13,8 +13,8 @@ GRADIENTS = "_keras_vattn_gradients"
 def custom_gradient(function):
     """Decorator like `tf.custom_gradient` that does not keep graphs and layers in memory.
 
-    In graph mode, TensorFlow's registry keeps the gradient of every call until the process ends, including the tensors
-    and layers that the gradient reads. This decorator stores the gradient in the graph of the call, and only a weak
+    In graph mode, TensorFlow's registry stores the gradient of every call, and the tensors and layers that the gradient
+    reads, until the process ends. This decorator stores the gradient in the graph of the call, and only a weak
     reference to the graph in the registry.
 
     Args:

@@ -176,7 +176,7 @@ def dropout_of(layer):
 
 
 def computes_weights_as_keras(layer_class):
-    """Return whether a subclass of `keras.layers.MultiHeadAttention` computes its weights with the method of Keras."""
+    """Return whether a subclass of `keras.layers.MultiHeadAttention` computes attention weights with Keras's method."""
     base = keras.layers.MultiHeadAttention
     if not hasattr(base, "_compute_attention"):
         return False

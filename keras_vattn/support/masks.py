@@ -11,7 +11,7 @@ def combine_masks(query, value, value_mask, key_mask, attention_mask, use_causal
     """Combine all masks into one boolean mask, which broadcasts to (B, T, S). Return `None` if nothing is masked.
 
     Raises:
-        ValueError: If a mask has the wrong rank or a length that cannot match.
+        ValueError: If a mask has the wrong rank, or a length that does not match the queries or keys.
     """
     mask = None
     for boolean_mask in boolean_masks(query, value, value_mask, key_mask, attention_mask):
@@ -41,7 +41,7 @@ def both(first, second):
 
 
 def zero_unseen(mask, *sequences):
-    """Return sequences (B, S, D) with 0 at positions that are masked for all queries. `None` is returned as `None`.
+    """Return sequences (B, S, D) with 0 at positions that are masked for all queries. Return `None` for `None`.
 
     Masked positions may contain NaN, and NaN times a weight of 0 is NaN.
     """
@@ -57,7 +57,7 @@ def first_mask(previous_mask):
 
 
 def check_masks(query, value, value_mask, key_mask, attention_mask):
-    """Raise ValueError if a mask has the wrong rank or a length that cannot match. Check only static shapes."""
+    """Raise ValueError if the static shape of a mask has the wrong rank, or does not match the queries or keys."""
     for name, padding in (("value_mask", value_mask), ("key_mask", key_mask)):
         check_mask(name, padding, (value.shape[0], value.shape[1]), "(B, S)")
     if attention_mask is not None:

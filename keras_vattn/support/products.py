@@ -76,7 +76,7 @@ def project(dense, x, num_leading):
     """
     is_plain = type(dense) is keras.layers.EinsumDense and getattr(dense, "quantization_mode", None) is None
     if not is_plain or dense.activity_regularizer is not None:
-        # Only a call supports quantized kernels and adds the loss of an activity regularizer.
+        # Quantized kernels and the loss of an activity regularizer require a call of the layer.
         return dense(x)
     x, kernel = (ops.cast(tensor, dense.compute_dtype) for tensor in (x, dense.kernel))
     shape, num_inputs = ops.shape(x), len(x.shape) - num_leading
@@ -149,7 +149,7 @@ class Product:
 
 
 def _has_outer_kernel(x, kernel):
-    """Return whether x has one row per example, and the kernel is outside the graph that is being traced."""
+    """Return whether x has one row per example and the kernel is outside the graph that is being traced."""
     if tf.is_tensor(kernel) and getattr(kernel, "graph", None) is tf.compat.v1.get_default_graph():
         return False
     if len(kernel.shape) == 2:
