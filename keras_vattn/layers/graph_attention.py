@@ -35,7 +35,7 @@ class GraphAttention(AlignmentLayer):
     Args:
         units: Width F of a head's output.
         num_heads: Number of heads H. Defaults to 1.
-        concatenate: Whether the outputs of the heads are concatenated; otherwise they are averaged. Defaults to `True`.
+        concatenate: Whether to concatenate the outputs of the heads instead of averaging them. Defaults to `True`.
         alignment: As in `keras_vattn.Attention`. Defaults to `"softmax"`.
         prior: `None` for no KL, `"fixed"`, `"contextual"` or a `Prior`. A contextual prior reads the projected nodes.
             Defaults to `None`.
@@ -322,7 +322,7 @@ class GraphAttention(AlignmentLayer):
 
 
 def _psi_affects_prior(alignment, prior):
-    """Return whether p depends on the set over which Psi is normalised."""
+    """Return whether p depends on the set of nodes over which Psi is normalised."""
     if prior is None or not prior.reads_keys or type(prior).distribution is Prior.distribution:
         return False
     return not (alignment.kl_of == "weights" and isinstance(prior, LogNormalPrior))

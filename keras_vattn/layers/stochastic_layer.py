@@ -193,7 +193,7 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         return Seeds(noise, dropout, bool(training))
 
     def draw_temperature(self, training, temperature):
-        """Return the factor on sigma: 1 in training, otherwise the temperature of `posterior_draws` or of the layer."""
+        """Return the factor of sigma. It is 1 in training; at inference, `posterior_draws` or the layer sets it."""
         if training:
             return 1.0
         draws = self.draws
@@ -218,8 +218,8 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
                 KL with free bits.
             floor: Lower bound of `divergence`, of the same shape, or `None` for 0. The log also shows the KL above the
                 floor; the loss contains the whole KL.
-            examples: Number of examples by which the sum is divided, a number or scalar tensor; `None` for the length
-                of the first axis.
+            examples: Divisor of the sum: the number of examples, a number or scalar tensor. `None` uses the length of
+                the first axis.
 
         Raises:
             ValueError: If the layer has not called `track_divergence`.

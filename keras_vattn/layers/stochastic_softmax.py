@@ -33,8 +33,8 @@ class StochasticSoftmax(AlignmentLayer):
             Masked entries have weight, gradient and KL exactly 0, even if all entries of a query are masked. Logits
             below -1e8, or -2e4 in float16, are treated as masked, because additive masks produce such values.
         posterior_logits: Logits of an inference network, of the shape of the inputs, or `None`.
-        key: Keys for a contextual prior, (B, ..., S, Dk), otherwise `None`. Each axis before the last two has the same
-            length as in the logits, or length 1.
+        key: Keys (B, ..., S, Dk) for a contextual prior, or `None` for other priors. Each axis before the last two has
+            the same length as in the logits, or length 1.
         training: Whether to draw samples.
 
     Returns:
