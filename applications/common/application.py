@@ -1,4 +1,4 @@
-"""Defines `Application`, the functions that a program provides for its commands, and `Run`, a model with its data."""
+"""Defines `Application` (the functions that a program provides for its commands) and `Run` (a model with its data)."""
 
 import dataclasses
 import importlib.util
@@ -19,9 +19,9 @@ class Run:
         options: Options of `train`.
         data: Dictionary from the name of a split ("train", "valid", "test") to the encoded split. It is empty if a
             command other than `train` loads the run.
-        codec: Translates between files and tensors; fitted on the training split. Either an object whose method
-            `save(folder)` writes files for `load_codec`, or a dictionary of plain values, stored in codec.json.
-        models: The result of `build`. The attribute `models.training` is the `keras.Model` that is trained.
+        codec: Translates between files and tensors, and is fitted on the training split. An object with a method
+            `save(folder)`, which writes files for `load_codec`, or a dictionary of plain values, stored in codec.json.
+        models: The result of `Application.build_models`. Its attribute `training` is the `keras.Model` that is trained.
     """
 
     folder: RunFolder
@@ -32,7 +32,7 @@ class Run:
 
 
 _TABLES = ("COLUMNS", "CURVES", "LAYOUTS")
-# Names that `Application` reads from each module of a program. If a program has a decode.py, it replaces serve.py.
+# Names that `Application` reads from each module of a program. A module decode.py, if any, is read instead of serve.py.
 PLACES = {
     "data": ("read", "read_other", "load_codec", "encode"),
     "model": ("build",),
@@ -53,18 +53,18 @@ class Application:
     Attributes:
         program: `Program`.
         read: `read(options)` returns the data that the options of `train` describe: a dictionary with "train", "valid"
-            and, optionally, "test". The splits consist of plain values, data classes and arrays, because a digest of
-            them shows whether the data of a run have changed. Mistakes of the user raise an `InputError`.
-        read_other: `read_other(options, evaluation)` reads the data files that `evaluation` (options of the command
-            `evaluate`) names; it returns `None` if there are none. Defaults to a function that returns `None`.
+            and, optionally, "test". The splits consist of plain values, data classes and arrays, so that a digest
+            shows whether the data of a run have changed. `read` raises `InputError` for mistakes of the user.
+        read_other: `read_other(options, evaluation)` reads the data files named by `evaluation`, the options of the
+            command `evaluate`; it returns `None` if they name no files. Defaults to a function that returns `None`.
         load_codec: `load_codec(options, folder)` returns the codec stored in a `RunFolder`. Defaults to reading
             codec.json.
         encode: `encode(options, codec, part, training=False)` returns the tensors of a split. If the result has an
             attribute `report`, this dictionary is printed and stored in metrics.json. Defaults to the unchanged split.
         build: `build(options, codec)` returns a functional `keras.Model`, or an object with such a model as `training`.
         columns: `COLUMNS`, a tuple of `tables.Column`: the metrics of a report, in the order in which tables show them.
-        curves: `CURVES`, a dictionary from columns of history.csv to their labels. These columns are measures of
-            quality, plotted beside the losses and the KLs.
+        curves: `CURVES`, a dictionary from columns of history.csv to their labels. The columns are quality
+            metrics, plotted beside the losses and the KLs.
         layouts: `LAYOUTS`, a dictionary from values of `compare --layout` to functions. A function takes a
             `compare.Comparison` and returns a list of Markdown texts, for instance the tables of a paper. The command
             `uncertainty` uses `LAYOUTS["uncertainty"]`, a `methods.Uncertainty`.
@@ -78,7 +78,7 @@ class Application:
             `generate` needs no input, and `None` if the split contains no example.
         shown: `shown(run, part, outputs)` returns a `shown.Shown`: the samples and alignments of an encoded split for
             report.html. Defaults to no samples.
-        summary: `summary(report)` returns sentences that say, with counts, how good the metrics `report` are. They are
+        summary: `summary(report)` returns sentences that summarize the metrics `report`, with counts. The sentences are
             the first lines of report.txt and report.html. Defaults to no sentences.
         report: `report(run, part, record, outputs, shown)` writes samples and pictures into `run.folder`, and returns
             lines for report.txt. Report.html shows the PNG files in this folder and in pictures/. Defaults to no lines.
@@ -86,7 +86,7 @@ class Application:
             Markdown tables. Defaults to no tables.
         generate: `generate(run, options)` yields one line of output for each input of `generate` or `predict`.
         endpoints: `endpoints(run, options=None)` returns a `tf.Module` and the names of its exported functions, the
-            default function first; `None` if the run exports nothing. `options`: options of the command `export`;
+            default function first, or `None` if the run cannot be exported. `options`: options of the command `export`;
             `None` at the end of training. Defaults to a module with one function, `predict`, which calls the model.
     """
 

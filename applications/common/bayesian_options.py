@@ -1,4 +1,4 @@
-"""Defines the options for stochastic attention weights. Methods that build alignments and priors import Keras."""
+"""Defines the options for stochastic attention weights. This module imports Keras only inside methods."""
 
 import dataclasses
 from typing import Literal
@@ -9,7 +9,7 @@ from applications.common.options import NotNegative, NotNegativeFloat, Positive,
 
 @dataclasses.dataclass
 class Forms:
-    """Choices on which Fan et al. 2020 and their code differ, and an ablation from section 4.3 of the paper."""
+    """Options in which the code of Fan et al. 2020 differs from the paper, and an ablation from section 4.3."""
 
     parameterization: Literal["normalized", "raw"] = "normalized"
     """Mean of an unnormalized weight. normalized: softmax(scores), as in the authors' code; raw: exp(score)."""
@@ -44,8 +44,8 @@ class DrawnOptions(Forms):
         }[name]()
 
     def prior(self, alignment, kind="contextual", alpha=1.0, **contextual):
-        """Return the prior for the alignment "weibull", "lognormal" or "dirichlet". A "contextual" prior is a network
-        that reads the keys and takes extra arguments. A "fixed" prior has concentration `alpha` (lognormal: mean 0)."""
+        """Return the prior for the alignment "weibull", "lognormal" or "dirichlet". The kind "contextual" is a network
+        that reads the keys, with arguments `contextual`; "fixed" has concentration `alpha` (lognormal: mean 0)."""
         import keras_vattn
 
         fixed = kind == "fixed"
@@ -83,10 +83,10 @@ class PosteriorOptions:
     relaxed: Literal["dirichlet", "lognormal", "gumbel_softmax"] = "dirichlet"
     """Distribution of the attention weights in the model `relaxed`."""
     warm_start: NotNegative = 0
-    """Number of initial steps in which the model `relaxed` samples from p, and neither adds a KL nor trains q (Deng et
+    """Number of initial steps during which `relaxed` samples from the prior p, adds no KL and does not train q (Deng et
     al. 2018, algorithm 2). Validation losses of these steps are ignored."""
     posterior_steps: NotNegative = 0
-    """Number of steps, after a warm start or --start-from, that train only the inference network. Without these steps,
+    """After a warm start or --start-from: number of steps that train only the inference network q. Without these steps,
     an untrained q would pull the trained p towards itself. Validation losses of these steps are ignored."""
     annealing_steps: NotNegative = 0
     """For models with a posterior: steps over which the factor on the KL grows to 1; 0 for the full KL from the first
@@ -99,7 +99,7 @@ class PosteriorOptions:
         return keras_vattn.LinearAnnealing(self.annealing_steps) if self.annealing_steps else None
 
     def check_steps(self, first, max_steps):
-        """Raise `InputError` if the run of a model with a posterior ends before any step trains all weights. `first`
+        """Raise `InputError` if the run would end before the first step that trains all weights. `first`
         is the number of steps in the warm start, or in the run that `--start-from` names."""
         early = first + self.posterior_steps
         if max_steps is not None and max_steps <= early:
@@ -123,7 +123,7 @@ class PublishedOptions(BayesianOptions):
     annealing_rate: NotNegativeFloat | None = None
 
     def with_published(self, published):
-        """Return `BayesianOptions`; options that are `None` get the values that the paper published for the model."""
+        """Return `BayesianOptions` in which the paper's values for the model, `published`, replace each `None`."""
         options = {name: value for name, value in vars(self).items() if value is not None}
         values = {"annealing_rate": 0.0, **published, **options}
         names = [field.name for field in dataclasses.fields(BayesianOptions)]

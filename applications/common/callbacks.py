@@ -1,8 +1,8 @@
 """Callbacks for resumable runs: they log epochs, detect plateaus, run warm starts and stop at a NaN or infinite loss.
 
-The callbacks of Keras are not enough: after a resume `EarlyStopping` and `ReduceLROnPlateau` forget earlier epochs,
+Keras's callbacks are not enough: after a resume `EarlyStopping` and `ReduceLROnPlateau` forget earlier epochs,
 `TerminateOnNaN` does not prevent saving NaN weights, `BackupAndRestore` saves neither seeds nor the step within an
-epoch, and `CSVLogger` omits values that first appear in a later epoch. This module uses the history of `Checkpoint`.
+epoch, and `CSVLogger` omits values that first appear in a later epoch. This module reads the history of `Checkpoint`.
 """
 
 import math
@@ -19,8 +19,8 @@ class EpochLog(keras.callbacks.Callback):
     `FloatingPointError` at the first batch whose loss is NaN or infinite.
 
     Args:
-        checkpoint: `Checkpoint` that counts the epochs and steps of this `fit`. List it after `EpochLog`, so that
-            weights with a NaN or infinite loss are not saved.
+        checkpoint: `Checkpoint` that counts the epochs and steps of this `fit`. It must follow `EpochLog` in the list
+            of callbacks, so that weights with a NaN or infinite loss are not saved.
     """
 
     def __init__(self, checkpoint):
@@ -52,7 +52,7 @@ class Plateau(keras.callbacks.Callback):
     """Lowers the learning rate (schedule "plateau"), or stops training, after epochs without a better score.
 
     List it before the `Checkpoint`, from which it reads the history of earlier epochs. `score` decides on the learning
-    rate, `stop_score` on early stopping. Both are functions of the history's row for an epoch; smaller is better.
+    rate, `stop_score` on early stopping. Both are functions of an epoch's row in the history; smaller is better.
     """
 
     def __init__(self, checkpoint, options, score, stop_score):
@@ -73,7 +73,7 @@ class Plateau(keras.callbacks.Callback):
             self.model.stop_training = True
 
     def ends_after(self, rows):
-        """Return whether early stopping ends the training, given the history's rows for all epochs so far."""
+        """Return whether early stopping ends the training, given the rows of all epochs so far."""
         limit = self.options.early_stopping
         return limit is not None and epochs_without_better([self.stop_score(row) for row in rows]) >= limit
 
@@ -87,8 +87,8 @@ def epochs_without_better(scores):
 class WarmStart(keras.callbacks.Callback):
     """Trains only the inference network for `num_steps` steps after a warm start of `first` steps.
 
-    In these steps, all other weights are restored after each update. The optimizer still receives their gradients, so
-    the first lasting update is no larger than later ones. Epochs that end before or in these steps log `warm_start`.
+    During these steps, all other weights are restored after each update. The optimizer still receives their gradients,
+    so their first real update is not unusually large. An epoch that ends during or before these steps logs `warm_start`.
 
     Args:
         weights: The trainable weights of the generative model.
@@ -125,7 +125,7 @@ class WarmStart(keras.callbacks.Callback):
 
 
 def posterior_callbacks(run, attention):
-    """Return a list with the `WarmStart` callback that a `TrainingRun` with `PosteriorOptions` needs, or an empty list.
+    """Return the callbacks that a `TrainingRun` with `PosteriorOptions` needs: one `WarmStart`, or an empty list.
     `run.models.generative` are the weights outside of the inference network; `attention` is the attention layer."""
     num_steps = run.options.alignment.posterior_steps
     first = getattr(attention, "warm_start_steps", 0)
@@ -136,5 +136,5 @@ def posterior_callbacks(run, attention):
 
 
 def after_warm_start(name):
-    """Return a score function for `Plateau`. It returns the column `name` of a row, or infinity in a warm start."""
+    """Return a `Plateau` score function. It returns the column `name` of a row, or infinity during the warm start."""
     return lambda row: math.inf if row.get("warm_start") else row[name]

@@ -1,8 +1,8 @@
 """Writes and reads the files of training: its state, the history, and the weights that the report uses.
 
 The state contains every variable that training changes, so a resumed run reproduces an uninterrupted run bit for bit.
-Variables are restored by position, because Keras numbers names across the process. `keras.Model.get_state_tree` is not
-used, because it fails if metrics of two layers have the same name, as the KLs of two attention layers do.
+Variables are restored by position, because their names contain process-wide numbers. `keras.Model.get_state_tree` is
+not used, because it fails if metrics of two layers have the same name, as the KLs of two attention layers do.
 """
 
 import contextlib
@@ -38,16 +38,16 @@ class Checkpoint(keras.callbacks.Callback):
 
     Args:
         folder: `RunFolder`.
-        num_steps: Number of steps in a full epoch. If `fit` ends within an epoch, the state contains the step.
+        num_steps: Number of steps in a full epoch. If `fit` ends within an epoch, the state stores the step reached.
         options: `FitOptions`; `checkpoint_steps` and `keep` are used.
-        score: Function of the history's row for an epoch; the weights with the smallest score are the best.
+        score: Function of an epoch's row in the history. The best weights are those of the smallest score.
         cpu_start: Value of `time.process_time()` at the start of the measured CPU time.
 
     Attributes:
         epoch: Number of finished epochs.
         step: Steps taken in the current epoch. A resumed `fit` skips the batches of these steps.
         rows: Rows of the history, one per epoch.
-        epoch_start: Value of `time.monotonic()` when the epoch began, minus the epoch's seconds before a resume.
+        epoch_start: Value of `time.monotonic()` when the epoch began, minus the seconds that it took before a resume.
     """
 
     def __init__(self, folder, num_steps, options, score, cpu_start=0.0):
@@ -68,11 +68,11 @@ class Checkpoint(keras.callbacks.Callback):
         return self.epoch * self.num_steps + self.step
 
     def cpu_seconds(self):
-        """Return the CPU seconds of the run, including earlier processes up to the last checkpoint of each."""
+        """Return the CPU seconds of the run. The time of an earlier process counts up to its last checkpoint."""
         return self._cpu_before + time.process_time()
 
     def restore(self, model):
-        """Load the saved state into a compiled model with a built optimizer; `InputError` if the shapes differ."""
+        """Load the saved state into a compiled model with a built optimizer; raise `InputError` if shapes differ."""
         record, _, arrays, metrics = read_state(self.state_path)
         variables = training_variables(model)
         if [tuple(variable.shape) for variable in variables] != [array.shape for array in arrays]:
@@ -91,7 +91,7 @@ class Checkpoint(keras.callbacks.Callback):
         """Continue the training of another model, whose `state` comes from `read_state`. Copy the epoch, the step, and
         all variables that exist in both models into `model`, which must be compiled and have a built optimizer.
 
-        The history and the seeds are not copied. New layers count their training calls from the copied step on.
+        The history and the seeds are not copied. New layers start counting training calls at the copied step.
         """
         record, names, arrays, _ = state
         self.epoch, self.step = record["epoch"], record["step"]
@@ -107,7 +107,7 @@ class Checkpoint(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         if self._metrics is not None:
-            # Restore the sums after a step: `fit` resets metrics at its start, and its first step creates some metrics.
+            # Restore the sums after the first step: `fit` resets metrics before it and creates some metrics in it.
             for variable, array in zip(_metrics_variables(self.model), self._metrics, strict=True):
                 # Each replica stores a part of the sum, and `assign_add` raises an error outside of a replica.
                 variable.assign(variable.numpy() + array)
@@ -209,7 +209,7 @@ def read_weights(path):
 
 
 def read_arrays(path):
-    """Return the arrays of an .npz file by name; `InputError` if the file cannot be read."""
+    """Return the arrays of an .npz file by name; raise `InputError` if the file cannot be read."""
     with _reading(path):
         return _arrays(path)
 
@@ -239,5 +239,5 @@ def _write_arrays(path, arrays, record):
 
 
 def _metrics_variables(model):
-    # Variables of a layer that two layers share appear twice in `metrics_variables`.
+    # If two layers share a sublayer, its variables appear twice in `metrics_variables`.
     return list({id(variable): variable for variable in model.metrics_variables}.values())

@@ -23,13 +23,13 @@ from applications.common.plan import plan
 from applications.common.runs import RunFolder
 from applications.common.writers import require_writable, unlock
 
-# Commands that all programs share, with the functions that run them. A program itself defines all other commands.
+# Commands that all programs share, with the functions that run them. The program defines all other commands.
 _FUNCTIONS = {name: f"commands:{name}" for name in ("evaluate", "generate", "export")}
 _FUNCTIONS |= {"predict": "commands:generate", "compare": "compare:compare", "uncertainty": "methods:uncertainty"}
 
 
 def main(program, arguments=None):
-    """Run the command that the first argument names; return the exit status.
+    """Run the command named by the first argument, and return the exit status.
 
     Expected errors are printed as one line. The status is 2 for an `InputError`, 3 for a NaN or infinite loss, 4 for a
     file that cannot be written or read, 5 for a lost worker, and 130 for an interruption.
@@ -55,7 +55,7 @@ def main(program, arguments=None):
     except KeyboardInterrupt:
         return _fail("interrupted. Continue a training run with train --resume", 130)
     except Exception as error:
-        # TensorFlow replaces an `InputError` that is raised while a dataset reads files by an error of its own.
+        # TensorFlow replaces an `InputError`, raised while a dataset reads files, with its own error.
         error = input_error_in(error) or error
         if "Collective ops is aborted" in str(error):
             return _fail("a worker was lost; see its output. Restart all workers, with --resume if --out exists", 5)
@@ -69,7 +69,7 @@ def main(program, arguments=None):
 
 
 def _work_of(program, name):
-    """Return the function that runs the command `name`. Its argument is the options of the command."""
+    """Return the function that runs the command `name`. The function takes the options of the command."""
     if name not in _FUNCTIONS:
         return program.function(name)
     return functools.partial(pkgutil.resolve_name(f"applications.common.{_FUNCTIONS[name]}"), program.application())
@@ -127,7 +127,7 @@ def _parse(prog, description, options_class, default, arguments, **options):
     annotations, words = fields_of(options_class), []
     for argument in arguments:
         option = _option_in(argument if "=" in argument or not words else words[-1])
-        # Replace `none` by tyro's `None` only for optional values; for other options `none` may be a choice.
+        # Replace `none` with tyro's `None` only for optional values; for other options, `none` may be a choice.
         if argument.rpartition("=")[2] == "none" and option in annotations and is_optional(annotations[option]):
             argument = argument.removesuffix("none") + "None"
         words.append(argument)
@@ -148,7 +148,7 @@ def _parse(prog, description, options_class, default, arguments, **options):
 
 
 def _option_in(argument):
-    """Return the option's name, with underscores, in an argument `--name` or `--name=value`."""
+    """Return the name of an option, with underscores, from an argument `--name` or `--name=value`."""
     return argument.partition("=")[0].removeprefix("--").replace("-", "_")
 
 

@@ -27,7 +27,7 @@ _NO_BASELINE = "No table of differences: the baseline {} is not among the models
 
 
 class Comparison:
-    """Trains and evaluates the runs that the command `compare` puts into its tables.
+    """Trains and evaluates the runs that the command `compare` shows in its tables.
 
     Attributes:
         application: `Application`.
@@ -35,7 +35,7 @@ class Comparison:
         folder: `pathlib.Path`.
         planned: List of `Planned`: the runs whose results the tables show.
         members: List of `Planned`: additional runs that serve only as members of ensembles.
-        records: Dictionary from the name of a model to a list with the metrics.json of each seed; set by `train`.
+        records: Dictionary from the name of a model to a list of the metrics.json of its runs; set by `train`.
         reports: Reports that `evaluate` has read, a dictionary {folder of a run: {name of a report: report}}.
         results_before: Previous content of the file `--results`, a dictionary; `None` if there is no such file.
     """
@@ -82,11 +82,11 @@ class Comparison:
         return results
 
     def evaluate(self, name, arguments_of, command="evaluate", written=None, runs=None, files=()):
-        """Write missing and outdated reports on runs; return all reports in the form of `results_by_model`.
+        """Write the missing and outdated reports on runs; return all reports, grouped as by `results_by_model`.
 
         Args:
             name: Name of the reports: the command writes NAME.json into the folder of each run.
-            arguments_of: Function that returns further command-line arguments for a `Planned`, or `None` to skip it.
+            arguments_of: Function from a `Planned` to further command-line arguments, or to `None` to skip the run.
             command: Name of the command that writes the report.
             written: Name of the .json file, if the command has no option `--name`.
             runs: List of `Planned`. Defaults to `None`, for the runs in `planned`.
@@ -131,7 +131,7 @@ class Comparison:
 
     def _digest_of_data(self, run_options):
         parts = self.application.read(run_options)
-        # In nmt and captioning the layout is a function without `require`; these programs have no option `--other`.
+        # In nmt and captioning, this layout is a function without `require`, and there is no option `--other`.
         if "uncertainty" in getattr(self.options, "layout", ()) and hasattr(self.options, "other"):
             self.application.layouts["uncertainty"].require(run_options, parts, self.options.other)
         return digest_of(parts)
@@ -211,7 +211,7 @@ def _plain_config(options):
 
 
 def _raise_failures(messages):
-    """Raise `InputError` with all error messages, one per line, unless every entry is `None` (success)."""
+    """Raise an `InputError` that lists all error messages, if there are any; skip `None` entries (successes)."""
     failures = list(filter(None, messages))
     if failures:
         raise InputError("\n".join(failures))

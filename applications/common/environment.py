@@ -11,8 +11,8 @@ _ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def environment_record():
-    """Return a dictionary: versions of Python and the main packages, the Git commit, and whether there are uncommitted
-    changes. Outside of a checkout, the last two are `None`."""
+    """Return a dictionary with the versions of Python and the main packages, the Git commit, and whether there are
+    uncommitted changes. Outside of a Git checkout, the last two values are `None`."""
     names = ("keras", "tensorflow", "tensorflow_probability", "numpy")
     record = {"python": platform.python_version(), **{name: importlib.metadata.version(name) for name in names}}
     record["keras_vattn"] = keras_vattn.__version__

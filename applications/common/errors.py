@@ -43,7 +43,7 @@ def pass_through(error):
 
 
 def input_error_in(error):
-    """Return the `InputError` whose tag, from `pass_through`, occurs in the text of an error; `None` without a tag."""
+    """Return the `InputError` that `pass_through` tagged, if the text of `error` contains the tag; otherwise `None`."""
     text = str(error)
     # Iterate over a copy: other threads may add messages.
     return next((InputError(message) for tag, message in list(_messages.items()) if tag in text), None)

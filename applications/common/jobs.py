@@ -18,7 +18,7 @@ class Jobs:
             self._free.put(environment_of(gpus, num_jobs, index))
 
     def run(self, arguments, log):
-        """Run a command and append its output to the file `log`. Return its exit status, negative after a signal."""
+        """Run a command; append its output to the file `log`. Return the exit status, negative if a signal ended it."""
         environment = self._free.get()
         words = [sys.executable, "-m", "applications.common.jobs", self._program.name, *arguments]
         streams = {"stdin": subprocess.PIPE, "stderr": subprocess.STDOUT}
@@ -43,7 +43,7 @@ def _gpus():
 
 
 def environment_of(gpus, num_jobs, index):
-    """Return the environment variables that assign job `index` an equal share of the cores and its own GPUs. If there
+    """Return the environment variables that assign GPUs and an equal share of the cores to the job `index`. If there
     are more jobs than GPUs, several jobs share one GPU."""
     threads = str(max(1, (os.cpu_count() or 1) // num_jobs))
     variables = dict.fromkeys(("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS"), threads)

@@ -1,6 +1,6 @@
 """Compares stochastic attention with other uncertainty methods, for `uncertainty` and `compare --layout uncertainty`.
 
-The table has several rows per model: its prediction at the mean of the attention; this prediction with a temperature
+The table has a row per model and method: prediction at the mean of the attention; this prediction with a temperature
 fitted on validation data (Guo et al. 2017); and predictions averaged over samples of dropout (Gal and Ghahramani 2016),
 of attention weights, or of both. `compare` adds an ensemble of the baseline (Lakshminarayanan et al. 2017).
 
@@ -50,8 +50,8 @@ class Uncertainty:
     """Functions that a program defines for the command `uncertainty`. An instance is also a layout of `compare`.
 
     Attributes:
-        predictor: Function (run, part, corruption) that returns a `predictor.Predictor` for an encoded split, with
-            inputs corrupted by the amount `corruption`.
+        predictor: Function (run, part, corruption) that returns a `predictor.Predictor` for an encoded split, whose
+            inputs are corrupted by the amount `corruption`.
         other: Function (options, path, codec=None) that reads a file of out-of-distribution data. Labels in this file
             are ignored.
         corruption: The default amount of corruption.
@@ -147,7 +147,7 @@ def _read(path):
 
 
 def _methods(sets, train_seconds):
-    """Return a dictionary from methods to metrics. Tables append its keys to the name of the model."""
+    """Return the metrics of each method; the keys are suffixes that tables append to the name of the model."""
     results = {"": figures(sets, train_seconds), ", temperature": figures(_with_temperature(sets), train_seconds)}
     drawn = {kind: text for kind, text in _DRAWN.items() if kind in sets["test"]}
     return results | {f", {text}": figures(sets, train_seconds, kind) for kind, text in drawn.items()}
@@ -162,7 +162,7 @@ def _with_temperature(sets):
 
 
 def _ensemble(members):
-    """Merge the `sets` of M ensemble members. The result has their M predictions in place of samples of one model."""
+    """Merge the `sets` of M ensemble members. In the result, "mean" contains the predictions of all M members."""
     return {
         name: x
         | {
@@ -175,7 +175,7 @@ def _ensemble(members):
 
 def figures(sets, train_seconds, kind="mean"):
     """Return the metrics of one kind of predictions: "mean", "dropout", "attention" or "both". `sets` maps "test" and,
-    optionally, "corrupted" and "other" to predictions. AUROCs compare these two with "test". Label -1 is unknown."""
+    optionally, "corrupted" and "other" to predictions. AUROCs compare the last two with "test". Label -1: unknown."""
     labels, draws, ms = (sets["test"][name] for name in ("labels", kind, f"{kind}_ms"))
     is_labelled = labels >= 0
     report = calibration(draws[:, is_labelled], labels[is_labelled])

@@ -44,7 +44,7 @@ def optimizer_of(options, num_batches, num_steps, rate=None):
         rate,
         global_clipnorm=None if options.clip_value else options.clip_norm,
         clipvalue=options.clip_value,
-        # Set the name: Keras would number default names across the process, but `take_over` matches variables by name.
+        # Set the name, because `take_over` matches variables by name and default names contain a process-wide number.
         name=options.optimizer,
         **arguments,
     )
@@ -60,7 +60,7 @@ def linear_decay(learning_rate, num_steps, warmup_steps):
 
 
 class WarmUp(schedules.LearningRateSchedule):
-    """Adds a linear warm-up to `schedule`, which starts after `first_step` steps. The learning rate grows from 0 in
+    """Adds a linear warm-up to a schedule. `schedule` starts after `first_step` steps. The rate grows from 0 in
     `num_increments` equal increments, one every `steps_per_increment` steps; with 0 increments there is no warm-up."""
 
     def __init__(self, schedule, first_step, num_increments, steps_per_increment=1):

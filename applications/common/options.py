@@ -1,5 +1,5 @@
 """Defines the options of the programs as nested data classes. On the command line and in YAML files all options are in
-one flat list, so every field name is unique.
+one flat list, so field names must be unique.
 
 pydantic validates each value against the annotation of its field. A method `check` validates several options together.
 This module does not import TensorFlow, so programs reject invalid options before TensorFlow is loaded.
@@ -17,7 +17,7 @@ from applications.common.errors import InputError
 
 
 def condition(words, holds):
-    """Return a validator for `Annotated`: if `holds(value)` is false, pydantic raises an error that says `words`."""
+    """Return a validator for `Annotated`: if `holds(value)` is false, pydantic raises an error with text `words`."""
 
     def validate(value):
         if not holds(value):
@@ -28,7 +28,7 @@ def condition(words, holds):
 
 
 class OnDisk(AfterValidator):
-    """A `condition` on a path. It is checked only if pydantic's context is true: old runs may name deleted files."""
+    """A `condition` on a path, checked only if pydantic's context is true, because old runs may name deleted files."""
 
     def __init__(self, words, holds):
         checked = condition(words, lambda path: holds(pathlib.Path(path)))
@@ -45,7 +45,7 @@ Fraction = Annotated[float, Field(gt=0, lt=1)]
 Share = Annotated[float, Field(gt=0, le=1)]
 Seed = Annotated[int, Field(ge=0, lt=2**22)]
 Seed32 = Annotated[int, Field(ge=-(2**31), lt=2**31)]
-# Pipes are valid files, too, but `is_file` would reject them.
+# Do not use `path.is_file()`, because it rejects pipes.
 File = Annotated[str, OnDisk("no such file", lambda path: path.exists() and not path.is_dir())]
 Folder = Annotated[str, OnDisk("no such folder", lambda path: path.is_dir())]
 FileName = Annotated[

@@ -95,7 +95,7 @@ def _template():
 
 @functools.cache
 def bundle():
-    """Return the JavaScript of Vega, Vega-Lite and vegaEmbed; building it takes more than a second."""
+    """Return the JavaScript of Vega, Vega-Lite and vegaEmbed, cached because building it takes more than a second."""
     require_altair()
     import vl_convert
 

@@ -46,7 +46,7 @@ class Predictor:
 
     @property
     def kinds(self):
-        """List of the kinds of noise in the model: "dropout" and "attention" and, if it has both, also "both"."""
+        """List of the kinds of noise in the model: "dropout", "attention" and, for models with these two, "both"."""
         kinds = ["dropout"] if self.drops else []
         kinds += ["attention"] if self.drawn is not None else []
         return [*kinds, "both"] if len(kinds) == 2 else kinds
@@ -66,8 +66,8 @@ class Predictor:
         return keras.tree.map_structure(lambda *x: np.concatenate(x), *map(self.model.predict_on_batch, inputs))
 
     def predictions(self, num_draws):
-        """Return a dictionary: "labels" and, for each KIND of prediction, probabilities KIND and milliseconds per batch
-        KIND_ms. KIND is "mean" (1, N, C), at the mean attention, or, if `num_draws` > 0, one of `kinds` (M, N, C)."""
+        """Return a dictionary with "labels", "mean" (probabilities (1, N, C) at the mean attention) and, if `num_draws` > 0,
+        the `kinds` (sampled probabilities (M, N, C)). Keys with the ending "_ms" contain milliseconds per batch."""
         functions = {"mean": self._at_mean}
         if num_draws:
             functions |= {kind: functools.partial(self._drawn, num_draws=num_draws, kind=kind) for kind in self.kinds}

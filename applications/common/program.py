@@ -36,10 +36,10 @@ class Program:
         commands: Dictionary from the names of the commands ("train", "evaluate", "generate" or "predict", "compare",
             "export") to the classes of their options. The options of `train` include `model` and the groups `run`
             (`RunOptions`) and `fit` (`FitOptions`). A program may add commands: the command `name` calls the function
-            `name` in the module `name`, with the options.
+            `name` of the module `name` and passes it the options.
         may_change: Names of additional options of `train` that may change when a run is resumed.
-        codec_options: Names of options that the codec depends on. With --start-from, both runs must agree in them. If
-            defaults depend on the data, the options class has a property `resolved`, a dictionary of their values.
+        codec_options: Names of options that the codec depends on. With --start-from, both runs must have equal values.
+            If defaults depend on the data, the property `resolved` of the options is a dictionary of the actual values.
         old_models: Dictionary from names of models in earlier versions to the options that replace them.
     """
 
@@ -161,7 +161,7 @@ class Program:
         require_aside_unused(out)
 
     def _check_start(self, options):
-        """Raise `InputError` unless --start-from names a finished run with the same codec and schedule."""
+        """Raise `InputError` unless --start-from names a finished run with the codec and the schedule of this run."""
         start = RunFolder.load(options.run.start_from)
         old_options = self.options_of(start)
         old, new = (values_of(each) | getattr(each, "resolved", {}) for each in (old_options, options))

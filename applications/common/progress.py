@@ -1,11 +1,11 @@
-"""Writes progress to standard error, for operations that last longer than a few seconds."""
+"""Writes the progress of long operations to standard error."""
 
 import sys
 import time
 
 
 def progress(items, title):
-    """Yield the items of an iterable. Write how many are done and, if the iterable has a length, the remaining time.
+    """Yield the items of an iterable. Write how many items are done and, if the length is known, the remaining time.
 
     On a terminal, one line is updated in place; elsewhere, a line is added every 5 seconds. Lines begin with `title`.
     """

@@ -2,7 +2,7 @@
 
 Every worker runs the whole program: it reads the data, fits the codec, builds the model and takes part in each step,
 with the same callbacks. Only the folders differ: the first worker writes into the folder of the run, all other workers
-write into temporary folders. `agree` is a barrier, so that all workers have read a run's folder before it changes.
+write into temporary folders. `agree` is a barrier: all workers read a run's folder before the first worker changes it.
 See tests/applications/common/test_replicas.py.
 """
 
@@ -30,7 +30,7 @@ def strategy_of(kind):
     """
     if kind == "multi_worker":
         print("waiting for the other workers of TF_CONFIG", flush=True)
-        # TensorFlow waits indefinitely, ignores Ctrl-C, and takes SIGTERM as a preemption notice: reset both signals.
+        # TensorFlow waits forever, ignores Ctrl-C and treats SIGTERM as a preemption notice, so reset the handlers.
         interrupted = signal.signal(signal.SIGINT, signal.SIG_DFL)
         strategy = tf.distribute.MultiWorkerMirroredStrategy()
         signal.signal(signal.SIGINT, interrupted)
@@ -42,8 +42,8 @@ def strategy_of(kind):
 
 
 def worker_folder(path, keep=False):
-    """Return a temporary folder for a worker other than the first. With `keep`, copy the run in `path` into it, so that
-    the worker can resume the run."""
+    """Return a temporary folder for a worker other than the first. If `keep` is true, copy the run in `path` into it,
+    so that the worker can resume the run."""
     temporary = tempfile.mkdtemp(prefix="worker-")
     atexit.register(shutil.rmtree, temporary, ignore_errors=True)
     folder = pathlib.Path(temporary, "run")

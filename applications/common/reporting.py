@@ -13,7 +13,7 @@ COLLAPSED_NATS = 0.1
 
 def write_report(run, record, shown, lines, has_endpoints):
     """Write report.txt and report.html of a `TrainingRun`; report.html shows all PNG files of the run. `record` is the
-    content of metrics.json, `lines` come from `Application.report`, `has_endpoints` is whether `export` is possible."""
+    content of metrics.json, `lines` come from `Application.report`, `has_endpoints`: whether `export` is possible."""
     application, folder = run.application, run.folder
     summary, heading = application.summary(record["report"]), application.heading(record)
     figures, name = figures_of(application.columns, record), f"{record['model']}, seed {record['seed']}"
@@ -50,8 +50,8 @@ def counts_of(name, report):
 
 
 def collapsed_posteriors(row):
-    """Return a line for each latent variable whose validation KL, in a row of the history, is nearly 0 or, if the KL
-    has a positive minimum ("floor"), nearly at this minimum."""
+    """Return a line for each latent variable whose validation KL in a row of the history is nearly 0. If a KL has a
+    positive minimum ("floor"), compare the KL with this minimum instead of 0."""
     lines = []
     for name in row:
         value = value_of(row, name) if name.startswith("val_") and name.endswith("_kl") else None

@@ -31,7 +31,7 @@ CODEC = "codec.json"
 
 class RunFolder:
     """The folder of one training run, which contains a `config.yaml`. Use `open` to start or resume a run, and `load`
-    to read one.
+    to read an existing run.
 
     Args:
         path: Folder of an existing run.
@@ -51,9 +51,9 @@ class RunFolder:
 
     @classmethod
     def open(cls, path, config, resume=False, may_differ=(), update=dict):
-        """Start a run in a new or empty folder, or resume the run in it, and lock the folder for this process.
+        """Start a run in a new or empty folder, or resume an existing run, and lock the folder for this process.
 
-        Takes the arguments of `check`. Raises `InputError` if `check` does, or if another process locked the folder.
+        Takes the arguments of `check`. Raises `InputError` if `check` does, or if another process holds the lock.
         """
         path = pathlib.Path(path)
         try:
@@ -69,7 +69,7 @@ class RunFolder:
 
     @classmethod
     def check(cls, path, config, resume=False, may_differ=(), update=dict):
-        """Raise `InputError` if `open` cannot use the folder; return the options stored in it, or `None` if it is new.
+        """Raise `InputError` if `open` cannot use the folder; return its stored options, or `None` for a new run.
 
         Args:
             path: Folder of the run.
@@ -127,7 +127,7 @@ class RunFolder:
         return int(rows[-1]["epoch"]) if rows else 0
 
     def history(self):
-        """Return the rows of history.csv, with `None` for empty cells; `InputError` if the file cannot be read."""
+        """Return the rows of history.csv, with `None` for empty cells; raise `InputError` if the file is damaged."""
         path = self.path / HISTORY
         try:
             with open(path, encoding="utf-8", newline="") as file:
@@ -161,7 +161,7 @@ class RunFolder:
         return (self.path / _DATA).exists()
 
     def remember_data(self, digest):
-        """Store the digest of the data. Call it last before training: the file marks a folder that can be resumed."""
+        """Store the digest of the data. Call this just before training, because the file marks a run as resumable."""
         write_text_atomically(self.file(_DATA), digest + "\n")
 
     def require_data(self, digest):
@@ -208,7 +208,7 @@ def write_text_atomically(path, text):
 
 
 def write_lines(path, lines):
-    """Write a text file of lines, atomically."""
+    """Write lines to a text file, atomically."""
     write_text_atomically(path, "".join(f"{line}\n" for line in lines))
 
 

@@ -36,7 +36,7 @@ class Untracked:
 
 def mean_of_draws(model, log_probabilities, num_draws):
     """Return a function (batch_index, *arguments) that averages probabilities over samples of the stochastic layers. It
-    returns log(mean(exp(`log_probabilities(*arguments)`))); `batch_index` is the seed of the samples."""
+    returns log(mean(exp(`log_probabilities(*arguments)`))), and uses `batch_index` as the seed of the samples."""
 
     @tf.function(reduce_retracing=True, autograph=False)
     def drawn(seed, *arguments):
@@ -51,10 +51,10 @@ def mean_of_draws(model, log_probabilities, num_draws):
 
 
 def noise_of(model, drops, draws=None):
-    """Return a `keras_vattn.Sampler` for a model, or `None` if the model is deterministic.
+    """Return a `keras_vattn.Sampler` for a model, or `None` if there is nothing to sample.
 
-    If `draws` is true, the sampler samples attention; if `draws` is false, it samples dropout, if the model has dropout
-    (`drops`). By default, `draws` is true for models with stochastic layers.
+    If `draws` is true, the sampler samples the attention. If `draws` is false and the model has dropout (`drops`), the
+    sampler samples the dropout. By default, `draws` is true for models with stochastic layers.
     """
     draws = bool(keras_vattn.stochastic_layers(model)) if draws is None else draws
     return keras_vattn.Sampler(model, not draws, draws) if draws or drops else None

@@ -17,7 +17,7 @@ class Interval(typing.NamedTuple):
 
 def corpus_score(metric, hypotheses, references):
     """Return a function from an array of sentence indices to the sacrebleu corpus score of these translations."""
-    # Resample as sacrebleu does, with its private methods: a corpus score depends only on summed sentence counts.
+    # As sacrebleu does, resample with its private methods: a corpus score depends only on sums of sentence counts.
     counts = np.asarray(metric._extract_corpus_statistics(hypotheses, [references]), np.float64)
     return lambda rows: metric._compute_score_from_stats(counts[rows].sum(axis=0).tolist()).score
 
@@ -28,7 +28,7 @@ def mean_with_error(nats):
 
 
 def mean_interval(values):
-    """Return the `Interval` of a list of values, one per seed, by Student's t distribution."""
+    """Return the `Interval` of a list of values, one per seed, from Student's t distribution."""
     with warnings.catch_warnings():
         # SciPy warns for a single value, which has no interval, and for equal values, whose interval has width 0.
         warnings.simplefilter("ignore", RuntimeWarning)

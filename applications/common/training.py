@@ -161,7 +161,7 @@ class TrainingRun(Run):
         return len(shared)
 
     def optimizer(self):
-        """Return a new optimizer, as the options describe it."""
+        """Return a new optimizer with the settings in the options."""
         return optimizer_of(self.options.fit, self.num_batches, self.num_steps, self._learning_rate)
 
     def fit(self, batches_from, valid, callbacks=(), score=lambda row: row["val_loss"], patience_score=None):
@@ -177,7 +177,7 @@ class TrainingRun(Run):
             patience_score: Function of a row of the history for early stopping. Defaults to `None`, for `score`.
         """
         options, model, total = self.options.fit, self.models.training, self.num_steps
-        # Creating variables during tracing causes a retrace.
+        # Create all variables first, because creating variables during tracing causes a retrace.
         with self.scope():
             model.optimizer.build(model.trainable_variables)
             distribute.prepare(model)

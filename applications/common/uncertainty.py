@@ -12,7 +12,7 @@ from keras_vattn import metrics, random
 
 
 def calibration(draws, labels):
-    """Return metrics of the mean over M of sampled probabilities (M, N, C), for the true classes `labels` (N,)."""
+    """Return metrics of the mean of M sampled predictions (M, N, C), given the true classes `labels` (N,)."""
     return {
         "nll": metrics.negative_log_likelihood(draws, labels),
         "brier": metrics.brier_score(draws, labels),
@@ -31,7 +31,7 @@ def means(draws):
 
 
 def gradient_norms(model, inputs, value_of, drops):
-    """Return two gradient norms: "likelihood", of the log-likelihood in training mode, and "kl", of the weighted KL.
+    """Return the gradient norms of the log-likelihood in training mode ("likelihood") and of the weighted KL ("kl").
 
     `value_of` maps the model's outputs to the log-likelihood of each example. `drops`: whether the model has dropout.
     """

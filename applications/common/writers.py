@@ -19,7 +19,7 @@ _locked = []
 
 
 def lock(path):
-    """Lock a run folder for this process, until `unlock`; `InputError` if another process is writing to it."""
+    """Lock a run folder for this process, until `unlock`; raise `InputError` if another process has locked it."""
     _locked.append(_flock(path, fcntl.LOCK_EX))
 
 
@@ -67,13 +67,13 @@ def require_writable(option, path):
 
 
 def aside_of(path):
-    """Return the path to which `--overwrite` renames the old run in a folder while it trains the new run."""
+    """Return the path where the old run of a folder is stored while `--overwrite` trains the new run."""
     path = pathlib.Path(path).absolute()
     return path.with_name(f"{path.name}.overwritten")
 
 
 def set_aside(path):
-    """Rename the folder of a run that `--overwrite` replaces, so that the run exists until the new run has finished.
+    """Rename the folder of a run that `--overwrite` replaces. The old run remains until the new run has finished.
 
     If the folder contains an unfinished run, and a finished run is already renamed, delete the unfinished run instead.
     """
@@ -106,7 +106,7 @@ def _delete(folder):
 
 
 def require_aside_unused(path):
-    """Raise `InputError` if `aside_of(path)` exists but is not a run: the old run then cannot be renamed to it."""
+    """Raise `InputError` if `aside_of(path)` exists but is not a run, because the old run then cannot be renamed."""
     aside = aside_of(path)
     if aside.exists() and not _is_run(aside):
         raise InputError(f"--overwrite: cannot rename the old run, because {aside} exists. Rename that folder.")
