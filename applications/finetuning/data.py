@@ -19,7 +19,7 @@ from applications.finetuning.tokens import TextEncoder
 from applications.text.batching import cheapest_cuts, num_buckets
 from applications.text.readers import has_word, table_rows
 
-# Batches are padded to lengths that are multiples of this.
+# Batches are padded to multiples of this length.
 MULTIPLE = 8
 # Number of batches in a pool; training sorts the examples of each pool by length.
 POOL = 32
@@ -64,7 +64,7 @@ def read(options):
 
 
 def _cut(examples, options):
-    """Split examples at random into `(train, held_out)`; `train` has an example of every class."""
+    """Split examples at random into `(train, held_out)`; `train` contains an example of every class."""
     order = np.random.default_rng(0).permutation(len(examples))
     if TASKS[options.task].kind == "classes":
         # Reserve one example of each label for training.
@@ -146,7 +146,7 @@ def _example(position, row, indices, width, task):
 
 
 def embedded_parts():
-    """Return the built-in `Texts` of each split: sentences with topics as labels. No docstring is in two splits."""
+    """Return the built-in `Texts` of each split: sentences with topics as labels. The splits share no docstring."""
     parts = {name: Texts([], None, []) for name in embedded.TENTHS}
     for text, topic, tenth in embedded.labelled():
         part = next(parts[name] for name, tenths in embedded.TENTHS.items() if tenth in tenths)
@@ -191,7 +191,8 @@ class Encoded:
         num_first: Number of tokens before the second text.
         targets: Classes (N,), scores (N,), or the indices (N, 2) of the first and last answer token, 0 for no answer.
         report: Counts of examples and tokens.
-        questions: The question index of each window. places: Character offsets (start, end) of each context token.
+        questions: Index of the question of each window; `None` if the task has no questions.
+        places: Character offsets (start, end) of each context token; `None` if the task has no questions.
     """
 
     part: Texts | spans.Questions
@@ -208,9 +209,9 @@ class Encoded:
     def batches(self, options, first_epoch=None):
         """Return batches of ({"token_ids", "segment_ids", "padding_mask"} (B, L), targets).
 
-        `first_epoch` is as in `array_batches`; training batches group examples of similar length. Full batches are
-        padded to the length of their longest example, rounded up; a smaller last batch is padded to the largest length.
-        All epochs together have at most `batching.MAX_SHAPES` shapes.
+        `first_epoch`: see `array_batches`. Training batches group examples of similar length. Full batches
+        are padded to the length of their longest example, rounded up; a smaller last batch, to the maximum length. The
+        batches of all epochs have at most `batching.MAX_SHAPES` shapes.
         """
         batch_size, lengths = options.fit.batch_size, self.ids.row_lengths().numpy()
         # Choose batch lengths that need the least padding: multiples of `MULTIPLE`, or `max_length`.
@@ -269,7 +270,7 @@ def encode(options, codec, part, training=False):
 
 def own_length(ragged, max_length):
     """Return the length, at most `max_length`, to which this batch of ragged token ids (B, None) is padded."""
-    # The transformer reads the first token, so an empty batch has length 1.
+    # The transformer reads the first token, so a batch without tokens also needs a positive length.
     longest = tf.maximum(ragged.bounding_shape()[1], 1)
     return tf.minimum(-(-longest // MULTIPLE) * MULTIPLE, max_length)
 

@@ -1,6 +1,6 @@
 """Read English sentences from docstrings and comments of Python's standard library.
 
-The task is to predict which part of the library a sentence is about.
+The task is to predict the topic of a sentence, for instance "email".
 """
 
 import ast
@@ -71,7 +71,7 @@ def pretraining_sentences():
 
 @functools.cache
 def labelled():
-    """Return a list of (sentence, topic, tenth) with distinct sentences in random order. `tenth` is from 0 to 9 and the
+    """Return a list of (sentence, topic, tenth) with distinct sentences in random order. `tenth`, from 0 to 9, is the
     same for all sentences of a docstring. Validation and test sentences that share three quarters of their words with a
     training sentence are dropped."""
     topics = {module: topic for topic, modules in TOPICS.items() for module in modules}

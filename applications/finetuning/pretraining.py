@@ -30,7 +30,7 @@ def tokenizer():
     )
     # Drop pieces with white space, because a file with one piece per line cannot store them.
     pieces = [piece for piece in vocabulary if piece == piece.strip() and piece != "##"]
-    # Fix the name, because the run folder stores it; Keras's default name counts the tokenizers of the process.
+    # Set the name, because the run folder stores it, and Keras's default name contains a process-wide number.
     return keras_hub.models.BertTokenizer(pieces, lowercase=True, name="tokenizer")
 
 
@@ -69,7 +69,7 @@ def pretrained_weights(num_steps):
 def masked_batches(encoder, seed):
     """Return an endless dataset of batches. About one token in seven is masked; the targets are the masked tokens.
 
-    The noise of a batch depends only on `seed` and the batch number. KerasHub's `MaskedLMMaskGenerator` has no seed.
+    The masks of a batch depend only on `seed` and the batch number. KerasHub's `MaskedLMMaskGenerator` has no seed.
     """
     tokenizer = encoder.tokenizer
     ids, _, _ = encoder.encode_all(pretraining_sentences())
@@ -87,7 +87,7 @@ def masked_batches(encoder, seed):
         positions = tf.argsort(tf.where(ordinary, order, 1.0))
         num_masked = tf.math.ceil(SHARE * tf.reduce_sum(tf.cast(ordinary, "float32"), axis=1, keepdims=True))
         is_masked = tf.argsort(positions) < tf.cast(num_masked, "int32")
-        # Replace 80% of the masked tokens by the mask token and 10% by random tokens; 10% stay unchanged.
+        # Replace 80% of the masked tokens with the mask token, and 10% with random tokens; 10% stay unchanged.
         random_words = tf.cast(random_words * tokenizer.vocabulary_size(), "int32")
         replacements = tf.where(choice < 0.8, tokenizer.mask_token_id, tf.where(choice < 0.9, random_words, words))
         positions = positions[:, :num_positions]

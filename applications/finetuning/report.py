@@ -81,7 +81,7 @@ def evaluate(run, part, evaluation=None):
 
 def predictor(run, part, corruption=0.0):
     """Return the `Predictor` of an encoded split, which predicts class probabilities or scores. `corruption` is the
-    fraction of words that are replaced by words of other texts."""
+    fraction of the words that are replaced with random words of the same split."""
     model, options = run.models.training, run.options
     if corruption:
         part = data.encode(options, run.codec, with_other_words(part.part, corruption))
@@ -97,7 +97,7 @@ def predictor(run, part, corruption=0.0):
 
 
 def with_other_words(texts, fraction):
-    """Return `Texts` with a fraction of the words replaced by random words of all texts."""
+    """Return `Texts` in which random words of all texts replace a fraction of the words."""
     generator = np.random.default_rng(0)
     words = np.array([word for column in texts.columns for text in column for word in text.split()])
 
@@ -111,7 +111,7 @@ def with_other_words(texts, fraction):
 
 
 def other_texts(options, path, codec=None):
-    """Read the texts of a file; their labels are ignored, so all receive the same label."""
+    """Read the texts of a file. The labels in the file are ignored, and all texts receive the same label."""
     texts = data.read_examples(path, options.texts)
     return dataclasses.replace(texts, labels=[codec and codec.labels[0]] * len(texts))
 
@@ -128,7 +128,7 @@ def class_report(labels, draws):
 
 
 def class_figures(labels, predicted):
-    """Return GLUE's metrics for classes; F1 is for the second class."""
+    """Return GLUE's metrics for classes; with two classes, also the F1 of the second class."""
     import sklearn.metrics
 
     figures = {"accuracy": float(np.mean(labels == predicted))}
@@ -228,7 +228,7 @@ _SHORT = {"exact": " EM", "f1": " F1"}
 
 
 def fan(comparison):
-    """Return our results beside the task's column of Table 5 of Fan et al. 2020; custom tasks have no table."""
+    """Return a table of our results beside those of Fan et al. 2020, Table 5, or no table for a custom task."""
     task = comparison.planned[0].options.texts.task
     if TASKS[task].columns[0] == "text":
         return []

@@ -18,7 +18,7 @@ BATCH = 64
 
 
 class Predictor(tf.Module):
-    """Exports the endpoint `predict` and, for stochastic models, `sample`, for tasks with classes or scores."""
+    """Exports `predict` and, for models with stochastic attention or dropout, `sample`. Span tasks have no endpoints."""
 
     def __init__(self, run):
         super().__init__(name="predictor")

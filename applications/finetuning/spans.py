@@ -14,7 +14,7 @@ import tensorflow as tf
 from applications.common.errors import InputError
 from applications.text.readers import read_json
 
-# Maximum number of tokens of an answer.
+# Maximum number of tokens in an answer.
 MAX_ANSWER_LENGTH = 30
 
 

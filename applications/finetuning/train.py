@@ -14,7 +14,7 @@ from keras_vattn.conversion import original_weights
 
 
 def train(options):
-    """Train a model, report on held-out data, write samples, pictures and the SavedModel."""
+    """Train a model, report on held-out data, and write samples, pictures and the SavedModel."""
     run = TrainingRun(PROGRAM, options)
     train, valid = run.read(codec_of)
     network = run.build()
