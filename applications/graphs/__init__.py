@@ -1,1 +1,1 @@
-"""Classification of the nodes of a graph, with deterministic or random graph attention."""
+"""Classification of the nodes of a graph, with deterministic or stochastic graph attention."""

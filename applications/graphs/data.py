@@ -67,7 +67,7 @@ def read(options):
 
 
 def read_other(options, evaluation, labelled=True):
-    """Return a `Part` of the graph that a command names, or `None` if the command names no graph. The `Part` contains
+    """Return a `Part` of the graph named by a command's options, or `None` if they name no graph. The `Part` contains
     all nodes or, if `labelled`, all nodes with a label."""
     if evaluation.npz is None and evaluation.nodes is None:
         return None

@@ -23,7 +23,7 @@ _ARRAYS |= dict.fromkeys(SPLITS.values(), (1, np.integer))
 
 @dataclasses.dataclass
 class Graph:
-    """A graph, as `data.read_graph` returns it. The functions below return raw edges; `read_npz` sets no `classes`.
+    """A graph, as `data.read_graph` returns it. The readers below return edges as listed; `read_npz` sets no `classes`.
 
     Attributes:
         features: float32 (N, D).

@@ -32,8 +32,8 @@ class GraphOptions:
     edges (E, 2); labels, -1 if unknown; optionally train_idx, val_idx, test_idx. tools/convert_planetoid.py converts
     the files of Planetoid."""
     nodes: common.File | None = None
-    """CSV with these columns: node, a name; label, empty if unknown; optionally split: train, valid, test or empty. All
-    other columns are features."""
+    """CSV with the columns node (a name), label (empty if unknown) and optionally split (train, valid, test or empty).
+    All other columns are features."""
     edges: common.File | None = None
     """CSV with two node names per line, source and target; a header is allowed."""
     directed: bool = False
@@ -50,7 +50,7 @@ class GraphOptions:
 
     @property
     def scaling(self):
-        """The scaling, "rows", "columns" or "none", that the options select."""
+        """The selected scaling: "rows", "columns" or "none"."""
         if self.scale_features != "auto":
             return self.scale_features
         return "rows" if self.nodes is None else "columns"
@@ -84,7 +84,7 @@ class NetworkOptions:
 
 @dataclasses.dataclass
 class AlignmentOptions(PublishedOptions):
-    """Attention; none uses the value that --published selects for the model"""
+    """Attention; an option that is none gets the value that --published selects for the model"""
 
     published: Literal[tuple(PUBLISHED)] = "general"
     """Data set whose published attention values are used. general: our own values, with which the KL has an effect."""

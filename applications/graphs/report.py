@@ -104,8 +104,8 @@ def noise_detection(run, part, predicting, num_draws):
 
 
 def predictor(run, part, corruption=0.0):
-    """Return the `Predictor` of a split; `corruption` adds Gaussian noise to all features, in standard deviations of
-    each feature."""
+    """Return the `Predictor` of a split. `corruption` is the standard deviation of the Gaussian noise that is added to
+    each feature, in units of the feature's standard deviation."""
     model, inputs = run.models.prediction, part.graph.inputs
     if corruption:
         noise = np.random.default_rng(0).normal(size=part.graph.features.shape) * part.graph.features.std(axis=0)
@@ -139,7 +139,7 @@ def gradient_norms(run, part):
 
 
 def attention_statistics(run, graph):
-    """Return for each layer the entropy of the weights, the entropy of the prior and the standard deviation of sampled
+    """Return, for each layer, the entropies of the weights and of the prior, and the standard deviation of sampled
     weights, averaged over heads and over nodes with edges. Return `None` for deterministic weights."""
     if MODELS[run.options.model].distribution is None:
         return None

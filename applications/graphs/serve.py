@@ -12,12 +12,12 @@ from applications.graphs import data
 from applications.text.readers import aligned, has_word, read_input
 from keras_vattn.metrics.in_graph import predictive_statistics
 
-# Number of classes per line of `predict`.
+# Number of classes in each output line of `predict`.
 NUM_CLASSES = 3
 
 
 class Classifier(tf.Module):
-    """Exports the endpoint `predict` and, for stochastic models, `sample`. `features` are unscaled, as in the file.
+    """Exports `predict` and, with stochastic attention or dropout, `sample`. `features` are unscaled, as in the file.
     `edges` are distinct pairs of source and target without self-loops; an undirected edge is two pairs."""
 
     def __init__(self, run):
