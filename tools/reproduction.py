@@ -76,7 +76,7 @@ def required_seeds(differences):
     """Return the number of paired seeds that would decide an effect of the observed size; `None` if more than 40.
 
     This is the smallest number that gives Student's two-sided test at 5% a power of 0.8, if the true mean and standard
-    deviation are the observed ones.
+    deviation equal the observed values.
 
     Args:
         differences: Paired differences over seeds, minus the margin of the claim.

@@ -141,7 +141,7 @@ def cheapest_cuts(counts, costs, max_parts):
     """Partition n positions into at most `max_parts` intervals of minimum total cost; return the last position of each.
 
     `counts[i]` items lie at position i. Every item in an interval that ends at position j costs `costs[j]`; `costs`
-    (n,) increase.
+    (n,) must increase.
     """
     before = np.concatenate([[0], np.cumsum(counts)])
     # part[i, j]: cost of an interval from position i to position j.

@@ -16,9 +16,9 @@ import scipy.stats
 def distinct(draws, n, published=False):
     """Return Dist-n: the fraction of distinct n-grams in an input's sampled sentences, averaged over inputs.
 
-    An input without n-grams counts as 0. By default n-grams lie inside one sentence, and their distinct count is
-    divided by the number of n-grams. `published` selects the computation in the code of Bahuleyan et al. 2018: an
-    input's sentences are concatenated, so n-grams may span two sentences, and the divisor is the number of *tokens*.
+    An input without n-grams counts as 0. By default n-grams lie inside one sentence, and the divisor is the number of
+    n-grams. `published` selects the computation in the code of Bahuleyan et al. 2018: an input's sentences are
+    concatenated, so n-grams may span two sentences, and the divisor is the number of *tokens*.
     """
 
     def share(sentences):

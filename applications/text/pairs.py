@@ -1,4 +1,4 @@
-"""Reads, encodes and batches pairs of sentences, and reads a user's lines for generation."""
+"""Reads, encodes and batches pairs of sentences, and reads the input lines of `generate`."""
 
 import dataclasses
 import sys
@@ -12,7 +12,7 @@ from applications.text.rows import IdRows
 
 
 def read_part(options, part):
-    """Read the files that `PairOptions` name for a split ("train", "valid", "test"). Return `None` without files."""
+    """Read the files that `PairOptions` name for the split `part`. Return `None` if there are none."""
     return _read(options, *(getattr(options, f"{part}_{side}") for side in SIDES), options.skip_invalid)
 
 

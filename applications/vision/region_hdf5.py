@@ -126,7 +126,7 @@ def write_regions(path, images):
 
 
 def _sample(path):
-    """Return the size of a file and a checksum of four blocks, which together identify its content quickly."""
+    """Return the size of a file and a checksum of four blocks, to identify its content without reading all of it."""
     with open(path, "rb", buffering=0) as file:
         size, checksum = file.seek(0, 2), 0
         for start in np.linspace(0, max(size - _BLOCK, 0), 4).astype(int).tolist():

@@ -174,8 +174,8 @@ def converted_drawing_layers(model):
 
 def _save_to_preset(self, preset_dir, *arguments, **options):
     raise ValueError(
-        "A preset can contain only classes of KerasHub: use `save`. Or save the result of `to_deterministic`, which "
-        "has no priors, as a preset, and call `to_bayesian` on the model from `from_preset`. Received: "
+        "A preset can contain only classes of KerasHub: use `save`. To use a preset, save the result of "
+        "`to_deterministic`, which has no priors, and call `to_bayesian` after `from_preset`. Received: "
         f"preset_dir={preset_dir!r}"
     )
 
@@ -308,7 +308,7 @@ def _functional_class():
 
 @functools.cache
 def _class_of(original, mixin=None, redirects=False):
-    """Return the converted class of `original`. With `redirects`, its calls of Keras's softmax are redirected."""
+    """Return the converted subclass of `original`. If `redirects`, redirect its calls of Keras's softmax."""
     mixins = {MultiHeadMixin: (HeadsWithPadding, MultiHeadMixin), None: ()}.get(mixin, (mixin,))
     base = original
     if original is keras.layers.MultiHeadAttention:

@@ -14,7 +14,7 @@ from keras_vattn.layers.stochastic_softmax import StochasticSoftmax
 from keras_vattn.support import keras_private
 from keras_vattn.support.masks import both
 
-# A key counts as masked if its logit is below the largest logit of the query by more than this difference.
+# A key counts as masked if its logit is lower than the query's maximum logit by more than this difference.
 HIDDEN_GAP = 5e3
 _KEY_PROJECTION = re.compile("_?(key|key_dense|key_proj|key_projector|k|k_dense|k_proj)")
 _HEAD_COUNTS = ("num_key_value_heads", "num_heads", "num_attention_heads", "heads")
@@ -68,7 +68,7 @@ class SwappedSoftmaxAttention:
     """Mixin of converted attention layers that compute their weights with a `SwappedSoftmax`."""
 
     def __call__(self, *arguments, **options):
-        # Store no keys in a call with a cache: its keys are rotated, and it is not training.
+        # Store no keys in a call with a cache, because its keys are rotated and it needs no KL.
         token = _KEYS.set([] if options.get("cache") is None else None)
         try:
             result = super().__call__(*arguments, **options)

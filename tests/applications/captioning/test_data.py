@@ -75,7 +75,7 @@ def test_rendered_scenes():
     "values, message",
     [
         ({"valid_captions": __file__}, "--valid-captions requires --train-captions"),
-        ({"train_captions": __file__}, "--train-captions and --features or --images belong together"),
+        ({"train_captions": __file__}, "--train-captions and an image source, --features or --images, belong together"),
     ],
 )
 def test_incompatible_options(values, message):
