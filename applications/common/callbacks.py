@@ -88,7 +88,7 @@ class WarmStart(keras.callbacks.Callback):
     """Trains only the inference network for `num_steps` steps after a warm start of `first` steps.
 
     During these steps, all other weights are restored after each update. The optimizer still receives their gradients,
-    so their first real update is not unusually large. An epoch that ends during or before these steps logs `warm_start`.
+    so their first real update is not unusually large. Epochs that end during or before these steps log `warm_start`.
 
     Args:
         weights: The trainable weights of the generative model.

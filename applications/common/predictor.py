@@ -66,8 +66,8 @@ class Predictor:
         return keras.tree.map_structure(lambda *x: np.concatenate(x), *map(self.model.predict_on_batch, inputs))
 
     def predictions(self, num_draws):
-        """Return a dictionary with "labels", "mean" (probabilities (1, N, C) at the mean attention) and, if `num_draws` > 0,
-        the `kinds` (sampled probabilities (M, N, C)). Keys with the ending "_ms" contain milliseconds per batch."""
+        """Return a dictionary: "labels"; "mean", the probabilities (1, N, C) at the mean attention; if `num_draws` > 0,
+        sampled probabilities (M, N, C) for each of the `kinds`; and "mean_ms", ..., the milliseconds per batch."""
         functions = {"mean": self._at_mean}
         if num_draws:
             functions |= {kind: functools.partial(self._drawn, num_draws=num_draws, kind=kind) for kind in self.kinds}

@@ -6,7 +6,7 @@ import keras
 
 
 def draw_initial_weights(layers, seed):
-    """Initialize the weights of built layers again, so that they depend only on `seed` and on the name of the layer.
+    """Reinitialize the weights of built layers, so that they depend only on `seed` and the name of the layer.
 
     Nested models are included. The new weights come from a copy of the layer, built from the layer's config. Every
     layer needs an explicit name, because Keras numbers unnamed layers in the order of their creation.

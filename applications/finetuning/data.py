@@ -27,7 +27,7 @@ POOL = 32
 
 @dataclasses.dataclass
 class Texts:
-    """The examples of a file: texts, second texts of pairs or `None`, and labels (str) or scores (float)."""
+    """The examples of a file: texts, second texts (`None` if there are no pairs), labels (str) or scores (float)."""
 
     firsts: list
     seconds: list | None

@@ -151,7 +151,7 @@ def score_figures(targets, scores):
 
 
 def gradient_norms(run, part):
-    """Return the gradient norms of the log-likelihood and of the KL, for one batch in training mode."""
+    """Return the gradient norms of the log-likelihood and of the KL, for the first batch of a split."""
     inputs, targets = next(iter(part.batches(run.options)))
     kind = TASKS[run.options.texts.task].kind
     log_likelihood = {

@@ -18,7 +18,7 @@ BATCH = 64
 
 
 class Predictor(tf.Module):
-    """Exports `predict` and, for models with stochastic attention or dropout, `sample`. Span tasks have no endpoints."""
+    """Exports `predict` and, for models with stochastic attention or dropout, `sample`. Span tasks have no endpoint."""
 
     def __init__(self, run):
         super().__init__(name="predictor")
@@ -55,7 +55,7 @@ class Predictor(tf.Module):
         return {"probabilities": outputs, "labels": tf.gather(self._labels, tf.argmax(outputs, axis=1))}
 
     def _sample(self, *arguments):
-        """Average S predictions; also return "sd": the standard deviation, and "draws": the samples (S, B, ...)."""
+        """Return the mean of S predictions, their standard deviation "sd", and the predictions "draws" (S, B, ...)."""
         *texts, num_samples, seed = arguments
         draws = self._noise.value.draws(self._outputs, self._inputs(texts), num_samples, seed)
         return self._answers(tf.reduce_mean(draws, axis=0)) | {"draws": draws, "sd": tf.math.reduce_std(draws, axis=0)}

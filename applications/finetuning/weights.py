@@ -20,7 +20,7 @@ def tokenizer_of(path):
 
 
 def backbone_of(path, **options):
-    """Load the transformer of a folder; `options` override its config. With `load_weights=False`, its weights are
+    """Load the transformer of a folder; `options` override its config. With `load_weights=False`, the weights are
     random. Raise `InputError` if tensors are missing or have wrong shapes."""
     import keras_hub
 
