@@ -1,4 +1,4 @@
-"""Records the versions of the software that a result depends on."""
+"""Records the software versions on which a result depends."""
 
 import importlib.metadata
 import pathlib

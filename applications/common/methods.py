@@ -25,7 +25,7 @@ from applications.common.training import load_run
 from applications.common.uncertainty import calibration
 from keras_vattn import metrics
 
-# Not the default of `--name`, so that the command `uncertainty` does not overwrite the reports of `compare`.
+# This name is not the default of `--name`, so `uncertainty` does not overwrite the reports of `compare`.
 _COMPARED = "uncertainty_compared"
 _REPORT_AGAIN = "Resume the run, which rewrites the file."
 COLUMNS = (

@@ -110,7 +110,7 @@ class Program:
         return options
 
     def updated(self, config):
-        """Update a config.yaml of an earlier version: add the missing options, and replace old names of models."""
+        """Update a config.yaml of an earlier version: add the missing options, and replace old model names."""
         return config_of(self.default) | config | self.old_models.get(config.get("model"), {})
 
     def _typed_options(self, folder):

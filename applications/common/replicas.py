@@ -1,4 +1,4 @@
-"""Trains on several replicas: creates the strategy, and checks that all workers agree.
+"""Creates the strategy for training on several replicas, and checks that all workers agree.
 
 Every worker runs the whole program: it reads the data, fits the codec, builds the model and takes part in each step,
 with the same callbacks. Only the folders differ: the first worker writes into the folder of the run, all other workers

@@ -30,7 +30,7 @@ class Alignment:
 
 @dataclasses.dataclass
 class Shown:
-    """Examples from a data split that a report displays.
+    """Examples that a report displays, from one data split.
 
     Attributes:
         samples: List of samples, each a list of (label, text) lines. A text with uncertainties is a list of (word,

@@ -1,4 +1,4 @@
-"""Trains a model of any program, from options to a complete run folder."""
+"""Trains a model of any program, and writes a complete run folder."""
 
 import functools
 import math
@@ -147,7 +147,7 @@ class TrainingRun(Run):
                 print(counts_of(name, report), flush=True)
 
     def _num_shared_weights(self):
-        """Return how many weights `fit` will copy from the --start-from run; raise `InputError` if shapes differ."""
+        """Return how many weights `fit` will copy from the old run; raise `InputError` if shapes differ."""
         _, names, arrays, _ = self._start
         shapes = {name: array.shape for name, array in zip(names, arrays, strict=True)}
         shared = [weight for weight in self.models.training.weights if weight.path in shapes]
@@ -224,12 +224,12 @@ class TrainingRun(Run):
         return runs.digest_of([self.checkpoint.steps_taken, *arrays])
 
     def finish(self):
-        """Evaluate the trained model and write all files of a finished run. Only the first worker does so."""
+        """Evaluate the trained model and write all files of a finished run. Workers other than the first do nothing."""
         application, options, folder, rows = self.application, self.options, self.folder, self.checkpoint.rows
         if not self.is_first:
             return
         if options.fit.strategy == "multi_worker":
-            # A model built under the strategy would block on the other workers.
+            # Build the model again outside the strategy, under which it would wait for the other workers.
             self.models = application.build_models(options, self.codec)
         model = self.models.training
         best = put_weights(model, folder.path / runs.WEIGHTS)

@@ -157,7 +157,7 @@ def embedded_parts():
 
 @dataclasses.dataclass
 class Codec:
-    """The encoding of texts and labels of a run.
+    """Describes how a run encodes texts and labels.
 
     `labels` are the class names, or `None` for scores and spans. `backbone` is the config of the transformer. `pairs`
     is true if examples are pairs of texts.

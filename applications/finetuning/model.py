@@ -1,4 +1,4 @@
-"""Build a pretrained transformer with a head, with deterministic or stochastic attention.
+"""Build a model from a pretrained transformer, with deterministic or stochastic attention, and a task head.
 
     logits = head(dropout(transformer(tokens))),  attention weights sampled from q
     loss = cross-entropy(logits), or the squared error of a score, + kl_weight KL(q || p)

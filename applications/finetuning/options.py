@@ -13,7 +13,7 @@ from applications.common.program import Program
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """The file format of a task."""
+    """A task: the kind of its output, and the format of its files."""
 
     kind: Literal["classes", "score", "span"] = "classes"
     # Column names of the text, the second text of a pair or `None`, and the label.

@@ -3,7 +3,7 @@
     h = elu(first(x)),  logits = second(h)
     loss = -mean_m log softmax(logits_m)[label_m] + kl_weight a(t) KL(q || p) + l2 / 2 sum w^2
 
-q is the distribution of the attention weights, p their prior, and a(t) the annealing of the KL at step t. The model
+q is the distribution of the attention weights, p their prior, and a(t) the annealing factor at step t. The model
 no_kl has no prior and therefore no KL; the attention of the model gat is deterministic.
 
 Shapes: N nodes, D features, E edges, M classified nodes, H heads, C classes.

@@ -16,7 +16,7 @@ PUBLISHED = yaml.safe_load(pathlib.Path(__file__).with_name("published.yaml").re
 
 
 def check_sources(options):
-    """Raise `InputError` unless the files describe one graph."""
+    """Raise `InputError` unless the options name the files of a single graph."""
     if (options.nodes is None) != (options.edges is None):
         raise InputError("--nodes and --edges require each other; name both.")
     if options.npz is not None and options.nodes is not None:

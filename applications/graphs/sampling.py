@@ -1,4 +1,4 @@
-"""Build mini-batches of a few nodes with sampled neighbours, instead of the full graph (Hamilton et al. 2017)."""
+"""Build mini-batches of nodes and their sampled neighbours, to train without the full graph (Hamilton et al. 2017)."""
 
 import itertools
 
