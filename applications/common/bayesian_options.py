@@ -87,7 +87,7 @@ class PosteriorOptions:
     al. 2018, algorithm 2). Validation losses of these steps are ignored."""
     posterior_steps: NotNegative = 0
     """After a warm start or --start-from: number of steps that train only the inference network q. Without these steps,
-    an untrained q would pull the trained p towards itself. Validation losses of these steps are ignored."""
+    an untrained q would pull the trained prior towards it. Validation losses of these steps are ignored."""
     annealing_steps: NotNegative = 0
     """For models with a posterior: steps over which the factor on the KL grows to 1; 0 for the full KL from the first
     step, as in Deng et al. 2018."""

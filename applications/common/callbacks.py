@@ -51,7 +51,7 @@ class EpochLog(keras.callbacks.Callback):
 class Plateau(keras.callbacks.Callback):
     """Lowers the learning rate (schedule "plateau"), or stops training, after epochs without a better score.
 
-    List it before the `Checkpoint`, from which it reads the history of earlier epochs. `score` decides on the learning
+    It must precede the `Checkpoint`, from which it reads the history of earlier epochs. `score` decides on the learning
     rate, `stop_score` on early stopping. Both are functions of an epoch's row in the history; smaller is better.
     """
 

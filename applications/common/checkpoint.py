@@ -33,7 +33,7 @@ class Checkpoint(keras.callbacks.Callback):
     step, the state is saved only every `checkpoint_steps` steps or, if this option is `None`, after each epoch.
 
     A resumed `fit` reproduces an uninterrupted `fit` bit for bit under three conditions: the data depend only on the
-    epoch and the step, the metrics are sums, such as `keras.metrics.Mean`, and no layer uses a global random generator.
+    epoch and the step, metrics store sums, as `keras.metrics.Mean` does, and no layer uses a global random generator.
     List callbacks that add values to the log, or change the optimizer, before this callback.
 
     Args:

@@ -131,7 +131,7 @@ class Comparison:
 
     def _digest_of_data(self, run_options):
         parts = self.application.read(run_options)
-        # In nmt and captioning, this layout is a function without `require`, and there is no option `--other`.
+        # In nmt and captioning, the layout `uncertainty` is a function without `require`, and there is no `--other`.
         if "uncertainty" in getattr(self.options, "layout", ()) and hasattr(self.options, "other"):
             self.application.layouts["uncertainty"].require(run_options, parts, self.options.other)
         return digest_of(parts)

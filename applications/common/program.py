@@ -125,7 +125,7 @@ class Program:
         return with_values(self.default, typed(place, config, self.options))
 
     def check_train(self, options):
-        """Raise `InputError` for options of `train` that are invalid, or that contradict the run in the folder."""
+        """Raise `InputError` for options of `train` that are invalid or contradict the run in the folder --out."""
         check(options)
         run, stored = options.run, None
         is_shared = options.fit.strategy == "multi_worker"

@@ -221,7 +221,7 @@ def write_json(path, value, indent=2):
 @contextlib.contextmanager
 def replacing(path):
     """Yield a temporary path beside `path`. If the block succeeds, the temporary file replaces `path`; otherwise it is
-    deleted. An `OSError`, such as a full disk, names `path` rather than the temporary file."""
+    deleted. The message of an `OSError` names `path`, not the temporary file."""
     path = pathlib.Path(path)
     temporary = path.with_name(f"{_TEMPORARY}{os.getpid()}-{path.name}")
     try:

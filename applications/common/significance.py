@@ -16,14 +16,14 @@ class Interval(typing.NamedTuple):
 
 
 def corpus_score(metric, hypotheses, references):
-    """Return a function from an array of sentence indices to the sacrebleu corpus score of these translations."""
+    """Return a function that maps an array of sentence indices to the sacrebleu corpus score of these sentences."""
     # As sacrebleu does, resample with its private methods: a corpus score depends only on sums of sentence counts.
     counts = np.asarray(metric._extract_corpus_statistics(hypotheses, [references]), np.float64)
     return lambda rows: metric._compute_score_from_stats(counts[rows].sum(axis=0).tolist()).score
 
 
 def mean_with_error(nats):
-    """Return a dictionary: "nats" is the mean of an array in nats, "standard_error" the standard error of this mean."""
+    """Return the mean of an array in nats ("nats") and the standard error of this mean ("standard_error")."""
     return {"nats": float(np.mean(nats)), "standard_error": float(scipy.stats.sem(nats))}
 
 

@@ -139,7 +139,7 @@ class TrainingRun(Run):
             self.codec.save(self.folder)
         else:
             runs.write_json(self.folder.file(runs.CODEC), self.codec)
-        # Store the digest after the codec, because this file marks a folder that can be resumed.
+        # Store the digest after the codec, because the digest marks a folder that can be resumed.
         self.folder.remember_data(self._digest)
         self._reports = {name: getattr(part, "report", {}) for name, part in self.data.items()}
         for name, report in self._reports.items():

@@ -39,7 +39,7 @@ def build(options, codec):
     kind, seed = TASKS[options.texts.task].kind, options.run.layer_seed(0)
     dropout = keras.layers.Dropout(options.backbone.classifier_dropout, seed=seed, name="classifier_dropout")
     units = {"classes": len(codec.labels or ()), "score": 1, "span": 2}[kind]
-    # The head has a separate seed, so that models with the same --seed start with the same head, whatever their prior.
+    # The head has a separate seed, so that models with the same --seed but different priors start with the same head.
     initializer = keras.initializers.TruncatedNormal(stddev=0.02, seed=seed)
     head = keras.layers.Dense(units, kernel_initializer=initializer, dtype="float32", name="head")
     # Connect the layers.

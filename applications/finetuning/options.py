@@ -117,7 +117,7 @@ class AlignmentOptions(Forms):
     """Width of the network that computes the prior from the keys."""
     prior_stddev: common.PositiveFloat | None = 0.02
     """Standard deviation of the initial weights of the prior network. none: 1 / sqrt(input width), as in the published
-    code. If the prior starts far from the attention, its KL may also change the pretrained weights."""
+    code. If the prior starts far from the attention, the KL may also change the pretrained weights."""
     per_head_prior: bool = False
     """Give each head its own prior network; in the published code, all heads share one network."""
     kl_weight: common.NotNegativeFloat = 1.0
@@ -134,7 +134,7 @@ class FinetuningFitOptions(common.FitOptions):
     learning_rate: common.PositiveFloat | None = None
     """Learning rate at the end of the warm-up. none: 3e-5 with --weights, 5e-4 for the tiny transformer."""
     warmup_steps: common.NotNegative | None = None
-    """Steps over which the learning rate grows from 0; none for a tenth of all steps."""
+    """Number of steps over which the learning rate grows from 0; none: a tenth of all steps."""
 
 
 @dataclasses.dataclass

@@ -93,7 +93,7 @@ def masked_batches(encoder, seed):
         positions = positions[:, :num_positions]
         weights = tf.cast(tf.gather(is_masked, positions, batch_dims=1), "float32")
         inputs |= {"token_ids": tf.where(is_masked, replacements, words), "mask_positions": positions}
-        # With these weights, the mean loss over all positions is the mean over the masked positions.
+        # With these weights, the mean loss over all positions equals the mean loss over the masked positions.
         return inputs, tf.gather(words, positions, batch_dims=1), weights / tf.reduce_mean(weights)
 
     rows = tf.data.Dataset.range(ids.nrows()).shuffle(ids.nrows(), seed=seed).repeat().batch(BATCH)
