@@ -134,7 +134,7 @@ def _example(position, row, indices, width, task):
     if not label:
         raise InputError(f"{position}: expected a label. Received an empty label.")
     if task.labels and label not in task.labels:
-        raise InputError(f"{position}: expected a label of {', '.join(task.labels)}. Received: {label[:40]!r}")
+        raise InputError(f"{position}: expected one of the labels {', '.join(task.labels)}. Received: {label[:40]!r}")
     if not all(text is None or has_word(text) for text in (first, second)):
         raise InputError(f"{position}: expected texts with words. Received an empty text.")
     if task.kind != "score":

@@ -193,7 +193,7 @@ def summary(report):
     lines = [f"{out_of(task['accuracy'], count)} examples are right."]
     if draws:
         right = out_of(draws["task"]["accuracy"], count)
-        nats = f"NLL {draws['nll']:.3f} nats (without: {report['nll']:.3f})"
+        nats = f"NLL {draws['nll']:.3f} nats (without draws: {report['nll']:.3f})"
         lines.append(f"With {draws['num_draws']} draws: {right} right, {nats}.")
     return lines
 

@@ -170,8 +170,8 @@ def _drawn_splits(options, graph):
     rest, num_valid = labelled[~np.isin(labelled, train)], options.num_valid
     if len(rest) <= num_valid:
         raise InputError(
-            f"--num-valid: expected fewer than the {len(rest)} labelled nodes that are not among {len(train)} training "
-            f"nodes, such as {max(1, len(rest) // 3)}. Received: {num_valid}"
+            f"--num-valid: expected fewer than the {len(rest)} labelled nodes outside the training split ({len(train)} "
+            f"nodes), such as {max(1, len(rest) // 3)}. Received: {num_valid}"
         )
     parts = {"train": train, "valid": rest[:num_valid], "test": rest[num_valid : num_valid + options.num_test]}
     return {name: np.sort(nodes) for name, nodes in parts.items()}

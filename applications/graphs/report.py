@@ -196,7 +196,7 @@ def summary(report):
         lines += [
             f"Sampled attention weights have a standard deviation of {layers}.",
             f"With {drawn['num_draws']} draws: {out_of(drawn['accuracy'], count)} right, NLL {drawn['nll']:.3f} nats "
-            f"(without: {report['nll']:.3f}).",
+            f"(without draws: {report['nll']:.3f}).",
             f"Noise detection, AUROC: draws {noise['mutual_information']:.2f}, entropy of one prediction "
             f"{noise['entropy']:.2f}, chance 0.50.",
         ]

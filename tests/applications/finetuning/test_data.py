@@ -87,7 +87,7 @@ def test_custom_columns(tmp_path):
         (
             "cola",
             "source\tjudgement\tmark\ttext\ngj04\t1\t\tThe sailors rode.\n",
-            "train.tsv:1: expected a label of 0, 1. Received: 'judgement'",
+            "train.tsv:1: expected one of the labels 0, 1. Received: 'judgement'",
         ),
         ("cola", "gj04\t1\n", "train.tsv:1: expected at least 4 columns. Received: 2"),
         ("sts", "a\tb\tmuch\n", "train.tsv:1: expected a score. Received: 'much'"),

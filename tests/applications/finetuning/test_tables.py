@@ -64,7 +64,7 @@ def test_the_first_sentences():
     report = {"num_examples": 1200, "task": {"accuracy": 0.75, "matthews": 0.5, "f1": 0.7}, "nll": 0.625}
     assert APPLICATION.summary(report | {"draws": draws}) == [
         "900 of 1,200 examples are right.",
-        "With 20 draws: 600 of 1,200 right, NLL 0.500 nats (without: 0.625).",
+        "With 20 draws: 600 of 1,200 right, NLL 0.500 nats (without draws: 0.625).",
     ]
     (score,) = APPLICATION.summary({"num_examples": 10, "task": {"pearson": 0.5, "spearman": 0.4, "rmse": 1.0}})
     assert score == "Predicted and correct scores of 10 examples correlate, Pearson 0.500."
