@@ -42,7 +42,7 @@ def read(options):
 
 
 def read_other(options, evaluation):
-    """Return the pairs of the files that an `evaluate` command names, or `None` if the command names no file."""
+    """Return the pairs in the files named by an `evaluate` command, or `None` if it names no files."""
     return pairs.read_other(options.text, evaluation)
 
 

@@ -1,4 +1,4 @@
-"""Generate sentences with a trained variational encoder-decoder, in a module that can be exported."""
+"""Generate sentences with a trained variational encoder-decoder, using a module that can be exported."""
 
 import numpy as np
 import tensorflow as tf
@@ -36,7 +36,7 @@ class Generator(PairModule):
 
     @in_graph(IDS)
     def greedy(self, source):
-        """Return the result of `decoding.greedy` at the posterior means; attention weights are "weights" (B, L, S)."""
+        """Return the result of `decoding.greedy` at the posterior means. "weights" are attention weights (B, L, S)."""
         return self._decode(source)
 
     @in_graph(IDS, _INTEGER, _INTEGER)
@@ -75,7 +75,7 @@ class Generator(PairModule):
 
 
 def generate(run, options):
-    """Yield an output line for each input line; several samples are separated by tabs."""
+    """Yield an output line for each input line; tabs separate multiple samples."""
     lines, ids = read_inputs(options, run.codec.source, run.options.text.max_source_length)
     sentences = write(Generator(run), ids, options.num_samples, options.seed, "generating")
     for sentence in aligned(lines, sentences):
@@ -87,7 +87,7 @@ def endpoints(run, options=None):
 
 
 def write(generator, ids, num_samples=0, seed=0, title=None):
-    """Return a sentence for each source, or a list of `num_samples` samples; `title` labels a progress line."""
+    """Return a sentence, or a list of `num_samples` samples, for each source; `title` labels the progress line."""
     sentences, starts = [], range(0, len(ids), BATCH)
     for number, start in enumerate(progress(starts, title) if title else starts):
         source = tf.constant(padded(ids[start : start + BATCH]))

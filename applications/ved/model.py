@@ -88,7 +88,7 @@ class Output:
 
 @dataclasses.dataclass
 class Models:
-    """The training model, and the submodels that decoding calls. All share their layers.
+    """The training model and the submodels used for decoding, which share their layers.
 
     Attributes:
         encoder: Maps source ids (B, S) to a dictionary with "memory" (B, S, D). Depending on the model, the dictionary
@@ -163,7 +163,7 @@ class Models:
 
 
 def initial_state_of(encoded):
-    """Return the initial h and c of each decoder layer, or `None` to start from zeros."""
+    """Return the initial h and c of each decoder layer, or `None` if all start from zeros."""
     return [encoded[name] for name in sorted(encoded) if name.startswith("state_")] or None
 
 
@@ -202,7 +202,7 @@ def build(options, codec):
 
 
 def _encoder(options, codec, source, num_states):
-    """Build the encoder; it also returns the initial states of `num_states` decoder layers."""
+    """Build the encoder, which also returns the initial states of `num_states` decoder layers."""
     network, layer_seed = options.network, options.run.layer_seed
     embedded = _embedding(options, codec.source.vocabulary_size, "source_embedding")(source)
     dropout = keras_vattn.fast.Dropout(network.encoder_dropout, seed=layer_seed(2), name="encoder_dropout")

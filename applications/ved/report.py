@@ -20,7 +20,7 @@ from applications.text.perplexity import likelihood_report
 from applications.ved.decode import Generator, write
 from applications.ved.model import MODELS
 
-# Number of sentences whose attention weights are reported; alignment.png shows every second sentence.
+# Number of sentences with reported attention weights; alignment.png shows every second one of them.
 NUM_ALIGNMENTS = 8
 FIGURES = {f"bleu_{order}": f"BLEU-{order}" for order in range(1, 5)}
 FIGURES |= {"entropy": "entropy (nats)", "dist_1": "Dist-1", "dist_2": "Dist-2"}
@@ -78,7 +78,7 @@ def diversity(draws, references, lowercase):
 
 
 def evaluate(run, part, evaluation=None):
-    """Return the report on a data split, and the texts from which it was computed."""
+    """Return the report on a data split, and the texts used to compute it."""
     options, generator, draws = run.options, Generator(run), None
     ids, sources, references = decoded_sources(run, part, options.text.max_test_sources if evaluation is None else None)
     greedy = write(generator, ids, title="decoding")
@@ -97,7 +97,7 @@ def evaluate(run, part, evaluation=None):
 
 
 def judged(greedy, draws, references):
-    """Count the correct questions in `greedy` and, if there are samples, in `draws`. "different" is the mean number of
+    """Count the correct questions in `greedy` and, if given, in the samples `draws`. "different" is the mean number of
     distinct correct samples per source."""
     report = {"map": sum(not fault_of(*row) for row in zip(greedy, references, strict=True))}
     if draws is not None:
@@ -119,7 +119,7 @@ def fault_of(question, references):
 
 
 def summary(report):
-    """Return sentences on the quality of the output, and on how much the decoder uses z and the attention."""
+    """Return sentences about the quality of the output, and about how much the decoder uses z and the attention."""
     count, controls, judged = report["num_sources"], report["controls"], report.get("judged")
     if judged is None:
         sentences = [f"BLEU-4 of {report['map']['bleu_4']:.1f} without sampling, on {count:,} sources."]
@@ -251,7 +251,7 @@ def _alignments(run, sources):
 
 
 def paper_table(number, comparison):
-    """Return our results beside the published ones, in one table for greedy decoding and one for samples."""
+    """Return two tables, for greedy decoding and for samples, with our results beside the published ones."""
     tables = []
     for inference in ("map", "sampling"):
         columns = [Column(FIGURES[name], f"report.{inference}.{name}", _digits(name)) for name in PAPER_TABLES[number]]

@@ -15,7 +15,7 @@ from applications.ved.report import decoded_sources, diversity, quality
 
 
 def train(options):
-    """Train a model, report on held-out data, write samples, pictures and the SavedModel."""
+    """Train a model, report on held-out data, and write samples, pictures and the SavedModel."""
     run = TrainingRun(PROGRAM, options)
     train, valid = run.read(Codec.fit)
     model = run.build()
@@ -47,7 +47,7 @@ def batches_of(run, part, first_epoch=None):
 
 
 def set_embeddings(run):
-    """Replace the initial word vectors by pretrained vectors."""
+    """Replace the initial word vectors with pretrained vectors."""
     path, width = run.options.text.embeddings, run.options.network.embedding_width
     layers = {"source": run.models.encoder.get_layer("source_embedding"), "target": run.models.target_embedding}
     for side, layer in layers.items():
