@@ -1,7 +1,7 @@
 """Read gold word alignments, extract links from attention weights, and score these links.
 
-A link (i, j) joins source word i to target word j, both counted from 0. Matrices of weights have shape (T, S): one row
-per target word or piece, one column per source word or piece. Scores lie between 0 and 1, entropies are in nats.
+A link (i, j) is between source word i and target word j, both counted from 0. Matrices of weights have shape (T, S): a
+row per target word or piece, a column per source word or piece. Scores lie between 0 and 1, entropies are in nats.
 """
 
 import dataclasses

@@ -33,7 +33,7 @@ class AlignedPair(typing.NamedTuple):
 def built_in_pairs(name):
     """Return a list of 8,000 German-English `AlignedPair`s in random order; `name` is "sentences" or "amounts".
 
-    Sure links join words that translate each other. Possible links attach words that have no counterpart.
+    Sure links join words that are translations of each other. Possible links attach words without a counterpart.
     """
     path = pathlib.Path(__file__).with_name(f"{name}.tsv.gz")
     rows = [line.split("\t") for line in read_lines(path)[1:]]
@@ -70,7 +70,7 @@ def read(options):
 
 
 def read_other(options, evaluation):
-    """Return the `AlignedText` of the files that an `evaluate` command names, or `None` if it names no file."""
+    """Return the `AlignedText` in the files named by an `evaluate` command, or `None` if it names no files."""
     other = pairs.read_other(options.text, evaluation)
     if other is None:
         return None
@@ -190,7 +190,7 @@ def _built_in(name):
 
 
 def _read(options):
-    """Read the splits that have files. Files named by options take precedence over files in the folder `data`."""
+    """Read each split that has files. Files named by options take precedence over files in the folder `data`."""
     parts = {}
     for part in PARTS:
         text, files = pairs.read_part(options, part), None

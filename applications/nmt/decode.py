@@ -1,4 +1,4 @@
-"""Translate with a trained model, in a module that can be exported."""
+"""Translate with a trained model, using a module that can be exported."""
 
 import numpy as np
 import tensorflow as tf
@@ -81,7 +81,7 @@ class Translator(PairModule):
 
     @in_graph(IDS, IDS, IDS)
     def log_likelihood(self, source, target_input, target):
-        """Return log p of each word of `target` given the previous words, (B, T) nats, 0 at padding."""
+        """Return log p(word | previous words) for each word of `target`, (B, T), in nats; padding gets 0."""
         hidden, log_weights = self._emitting(source, target_input, target)
         log_likelihood = self._models.value.emission.words(hidden, target)
         # If the source is empty, all candidates are masked; give them equal weights.
@@ -114,7 +114,7 @@ class Translator(PairModule):
         return alignments
 
     def _emitting(self, source, target_input, target, memory=None):
-        """Return the `_candidates` of every target word; passing `memory` avoids an encoder call."""
+        """Return the `_candidates` of every target word; pass `memory` to avoid an encoder call."""
         memory, source_mask, decoded = self._read(source, target_input, target, memory)
         return self._candidates(decoded, self._values(memory), source_mask, self._latent.value)
 
@@ -139,7 +139,7 @@ class Translator(PairModule):
         return keras_vattn.CategoricalAttention(objective=inference.objective(), seed=self._options.value.run.seed)
 
     def _values(self, memory):
-        """Return the projected memory for all decoder steps, or `None` for models that project contexts instead."""
+        """Return the memory, projected once for all decoder steps, or `None` if the model projects contexts instead."""
         return None if self._latent.value is None else self._models.value.emission.projected(memory)
 
     def _candidates(self, decoded, values, source_mask, latent):
@@ -219,7 +219,7 @@ def endpoints(run, options=None):
 
 
 def translate(translator, codec, sources, title="translating"):
-    """Return the best translation of each list of source ids, in input order."""
+    """Return the best translation of each source (a list of ids), in input order."""
 
     def write(ids, number):
         return [text.decode() for text in codec.target.decode(translator.beam(ids)["ids"]).numpy()]

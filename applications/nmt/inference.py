@@ -8,7 +8,7 @@ from applications.common.errors import InputError
 
 @dataclasses.dataclass(frozen=True)
 class Inference:
-    """How a model with a latent alignment computes the probability of a word.
+    """The method by which a model with a latent alignment computes the probability of a word.
 
     Attributes:
         kind: "exact" sums over all alignments. "kmax" sums over the K most probable, with renormalised weights. "soft"
@@ -36,7 +36,7 @@ class Inference:
 
     @property
     def perplexity(self):
-        """Label of the perplexity that this inference computes."""
+        """Label of the perplexity computed by this inference."""
         names = {"exact": "exact", "kmax": f"K-max {self.count}", "soft": "plug-in"}
         return names.get(self.kind, f"predictive({self.count})")
 

@@ -63,7 +63,7 @@ class Model:
 
     @property
     def inference(self):
-        """Name of the inference that reports use by default; the model `relaxed` needs samples (Deng et al. 2018)."""
+        """Name of the default inference in reports; the model `relaxed` needs samples (Deng et al. 2018)."""
         return "sample:10" if self.alignment == "relaxed" else self.inference_without_draws
 
     @property
@@ -136,7 +136,7 @@ class Emission:
 
 @dataclasses.dataclass
 class Models:
-    """The training model, and the submodels that decoding calls. All share their layers.
+    """The training model and the submodels used for decoding, which share their layers.
 
     Attributes:
         training: Maps "source" (B, S), "target_input" (B, T) and "target" (B, T) to the bound of each target word in
@@ -161,7 +161,7 @@ class Models:
 
     @property
     def parameters(self):
-        """Number of parameters of the generative model, and of parameters that only the inference network uses."""
+        """Number of parameters in the generative model, and of parameters used only by the inference network."""
         generative = sum(math.prod(weight.shape) for weight in self.generative)
         total = sum(math.prod(weight.shape) for weight in self.training.trainable_weights)
         return {"generative": generative, "inference": total - generative}
@@ -293,7 +293,7 @@ def _attention(options, kind):
 
 
 def _annealing(options, kind):
-    """Return the KL annealing: logistic for Bayesian models, linear with an inference network, otherwise `None`."""
+    """Return the KL annealing: logistic for Bayesian models, linear if there is an inference network, else `None`."""
     if kind.is_bayesian:
         return options.alignment.annealing()
     return options.alignment.annealing_of_posterior() if kind.needs_posterior else None
@@ -318,7 +318,7 @@ def _recurrent_stack(options, name, outputs, mask, index):
 
 
 def _word_initializer(options):
-    """Return the argument `embeddings_initializer` of the word vectors."""
+    """Return the argument `embeddings_initializer` for the word embeddings."""
     if options.resolved["emission"] == "words" and not options.network.initial_range:
         # Keras's default deviation is too small: words with similar initial vectors can permanently swap alignments.
         return {"embeddings_initializer": keras.initializers.RandomNormal(stddev=0.3)}
@@ -326,6 +326,6 @@ def _word_initializer(options):
 
 
 def _initializers(options, *names):
-    """Return a `NAME_initializer` argument for each name: U[-r, r], or no arguments if r (`initial_range`) is 0."""
+    """Let r be `initial_range`. Return `NAME_initializer` arguments, each U[-r, r], or no arguments if r is 0."""
     limit = options.network.initial_range
     return {f"{name}_initializer": keras.initializers.RandomUniform(-limit, limit) for name in names} if limit else {}

@@ -24,7 +24,7 @@ from applications.text.perplexity import likelihood_report
 from applications.text.text import PAD
 from applications.text.uncertainty import words_with_nats
 
-# Number of pairs whose alignments are reported, and number of pairs in the picture.
+# Number of pairs with reported alignments, and number of pairs in the picture.
 NUM_ALIGNMENTS, NUM_PICTURES = 9, 3
 # Order of the alignments in the summary.
 KINDS = ("prior", "mean", "posterior", "exact")
@@ -35,7 +35,7 @@ LAYOUTS["uncertainty"] = functools.partial(compared_coverage, metrics=tables.QUA
 
 
 def evaluate(run, part, evaluation=None):
-    """Return the report on a data split, and the sentences from which it was computed."""
+    """Return the report on a data split, and the sentences used to compute it."""
     name = (evaluation and evaluation.inference) or MODELS[run.options.model].inference
     translator = Translator(run, name, draws=evaluation is None or evaluation.num_draws != 0)
     references = normalized(run.codec, part.pairs.targets)
@@ -98,7 +98,7 @@ def report(run, part, record, outputs, shown):
 
 
 def compared(comparison):
-    """Draw alignments.png, with the alignments of all models side by side."""
+    """Draw alignments.png, which shows the alignments of all models side by side."""
     pictured = {name: _pictured(shown) for name, shown in comparison.shown().items()}
     if all(pictured.values()):
         draw_alignments(pictured, comparison.folder / "alignments.png")
@@ -106,7 +106,7 @@ def compared(comparison):
 
 
 def normalized(codec, sentences):
-    """Return sentences in the case and Unicode form of the model's outputs.
+    """Return sentences converted to the case and Unicode form of the model's outputs.
 
     Words outside the vocabulary stay in the references, so a model that cannot generate them scores lower.
     """
@@ -144,7 +144,7 @@ def uncertainty_report(sentences, run, references):
 
 
 def likelihood_of(translator, run, part):
-    """Return the perplexity of the references, and "kind": the label of the inference used to compute it.
+    """Return the perplexity of the references, and "kind": the label of the inference that computed this perplexity.
 
     If continuous alignments are sampled, log p of a word is the log of its mean probability over the samples.
     """
@@ -225,7 +225,7 @@ def align(translator, sources, targets):
 
 
 def attention(run, part):
-    """Return `Alignment`s (prior and posteriors) of random pairs, as in Figures 3 and 4 of Deng et al. 2018."""
+    """Return `Alignment`s for random pairs: prior and posteriors, as in Figures 3 and 4 of Deng et al. 2018."""
     chosen = random_rows(len(part.pairs), NUM_ALIGNMENTS)
     sources, targets = ([side[row] for row in chosen] for side in (part.sources, part.targets))
     weights = align(Translator(run), sources, targets)

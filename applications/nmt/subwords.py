@@ -42,7 +42,7 @@ class PieceTokenizer(Tokenizer):
         self._space = rf"[\s\p{{Z}}\p{{Cc}}{'' if model is None else SPACE_MARK}]+"
 
     def normalize(self, strings):
-        """Return normalised strings (B,); the operation is idempotent."""
+        """Return normalised strings (B,); normalising them again changes nothing."""
         strings = tf.strings.unicode_transcode(strings, "UTF-8", "UTF-8", errors="replace")
         # Replace white space twice: before lower-casing, which truncates at NUL, and after NFKC, which creates spaces.
         strings = tensorflow_text.normalize_utf8(tf.strings.regex_replace(strings, self._space, " "), "NFKC")
@@ -75,7 +75,7 @@ class PieceEncoder(TextEncoder):
         return [self.vocabulary.tokens[index] for index in ids]
 
     def words_of_pieces(self, sentences):
-        """In eager mode, return one int array per sentence: the index of the space-separated word of each piece."""
+        """Return one int array per sentence (eager only): the index of the space-separated word of each piece."""
         rows = [sentence.split() for sentence in sentences]
         pieces = self.tokenizer.tokenize(tf.constant([word for row in rows for word in row], tf.string))
         # Normalisation can make a word empty; such a word has no pieces.
