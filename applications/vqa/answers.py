@@ -11,7 +11,7 @@ import numpy as np
 
 from applications.common.errors import InputError
 
-# Contractions of the official evaluation. Normalisation restores an apostrophe that is missing in an answer.
+# Contractions of the official evaluation. Normalisation restores missing apostrophes in answers.
 _CONTRACTIONS = """
     ain't aren't can't could've couldn't couldn't've didn't doesn't don't hadn't hadn't've hasn't haven't he'd he'd've
     he's how'd how'll how's isn't it'd it'd've it'll ma'am mightn't mightn't've might've mustn't must've needn't not've
@@ -32,7 +32,7 @@ _NUMBERS = {"none": "0"} | {word: str(number) for number, word in enumerate(_DIG
 _ARTICLES = ("a", "an", "the")
 _PUNCTUATION = ';/[]"{}()=+\\_-><@`,?!'
 _COMMA_OF_NUMBER = re.compile(r"\d,\d")
-# A full stop that is not followed by a digit.
+# A full stop without a digit after it.
 _FULL_STOP = re.compile(r"\.(?!\d)")
 
 
@@ -50,13 +50,13 @@ def normalize_answer(answer):
 
 
 def vqa_accuracy(answer, votes):
-    """Return the accuracy of Antol et al. 2015: min(number of votes for the answer / 3, 1)."""
+    """Return the accuracy of an answer (Antol et al. 2015): min(number of votes for the answer / 3, 1)."""
     return min(votes.count(answer) / 3.0, 1.0)
 
 
 def answer_vocabulary(most_common, min_count, max_answers):
-    """Return the vocabulary of answers: up to `max_answers`, each the most common answer to at least `min_count`
-    training questions, sorted by frequency and then alphabetically."""
+    """Return a vocabulary of up to `max_answers` answers. Each is the most common answer to at least `min_count`
+    training questions. The order is by frequency, then alphabetical."""
     counts = collections.Counter(most_common)
     frequent = sorted((-count, answer) for answer, count in counts.items() if count >= min_count and answer)
     if len(frequent) < 2:

@@ -13,7 +13,7 @@ from applications.text.text import SPECIAL_TOKENS, Tokenizer, Vocabulary
 from applications.vision import scenes
 from applications.vision.codec import RegionCodec, Sources, open_sources
 from applications.vision.program import Codec
-from applications.vision.program import load_codec as load_codec  # re-exported for the commands
+from applications.vision.program import load_codec as load_codec  # imported by the commands from here
 from applications.vqa.answers import answer_vocabulary, count_votes
 from applications.vqa.questions import Questions, read_questions, split_by_image
 
@@ -52,7 +52,7 @@ def read(options):
 
 
 def read_other(options, evaluation):
-    """Return the questions of the files that an `evaluate` command names, or `None` if the command names no file."""
+    """Return the questions in the files named by an `evaluate` command, or `None` if it names no files."""
     if evaluation.questions is None:
         return None
     questions = read_questions(evaluation.questions, evaluation.annotations)
@@ -60,7 +60,7 @@ def read_other(options, evaluation):
 
 
 def sources_of(options):
-    """Return the `Sources` of the images that the options of a run name."""
+    """Return the `Sources` of the images named by the options of a run."""
     return open_sources(options.regions, options.questions.num_scenes, ("color", "shape"))
 
 
@@ -122,7 +122,7 @@ class EncodedPart(Part):
         return self.votes.getnnz(axis=1) > 0
 
     def sample(self, count):
-        """Choose up to `count` random questions; return their sorted indices and their `EncodedPart`."""
+        """Choose up to `count` random questions; return the sorted indices and the `EncodedPart` of these questions."""
         rows = random_rows(len(self), count)
         columns = {name: getattr(self, name)[rows] for name in ("rows", "words", "votes")}
         return rows, dataclasses.replace(self, questions=self.questions.rows(rows), **columns)

@@ -96,7 +96,7 @@ class Models:
         weights: Maps the inputs of `prediction` to a list of all attention weights, (B, H, T, S) each; `None` for
             updown.
         embedding: The word embedding.
-        num_draws: Number of samples of `drawn` that a prediction averages, or 0 to use `prediction`.
+        num_draws: Number of samples of `drawn` averaged in a prediction, or 0 to use `prediction`.
     """
 
     training: keras.Model
@@ -118,7 +118,7 @@ class Models:
 
     @property
     def parameters(self):
-        """Number of parameters of the generative model, and of parameters that only the inference network uses."""
+        """Number of parameters in the generative model, and of parameters used only by the inference network."""
         generative = sum(math.prod(weight.shape) for weight in self.generative)
         total = sum(math.prod(weight.shape) for weight in self.training.trainable_weights)
         return {"generative": generative, "inference": total - generative}
@@ -153,7 +153,7 @@ def _updown(options, inputs, embedding, num_answers):
     score = keras_vattn.Additive(units, use_bias=False, name="score")
     # Build the score here, so that weight paths are equal in all models and one model can initialise another.
     score.build((None, 1, units), (None, max_regions, width))
-    # The two kernels of V [x; q] are separate, so that each region is projected only once.
+    # V [x; q] uses separate kernels for x and q, so each region is projected only once.
     region_projection = keras.layers.Dense(units, use_bias=False, name="region_projection")
     question_projection = keras.layers.Dense(units, name="question_projection")
     dropout = keras_vattn.fast.Dropout(
@@ -225,7 +225,7 @@ def _posterior_logits(options, regions, query, answer, num_answers):
 def _mcan(options, inputs, embedding, num_answers):
     """Build mcan. Words attend to words; regions attend to regions and then to words. Attention pools the words into
     one vector and the regions into another, and the sum of both vectors predicts the answer."""
-    # Layers outside the stacks of attention units.
+    # Layers that are not attention units.
     network, unit = options.network, _Unit(options)
     sequences = {"return_sequences": True, "use_cudnn": options.fit.use_cudnn}
     encoder = keras_vattn.fast.LSTM(network.units, name="question_encoder", **sequences)
@@ -297,7 +297,7 @@ class _Unit:
         return self._added(name, x, hidden)
 
     def reduced(self, name, x, mask):
-        """Pool `x` (B, T, units) by attention, sum_t softmax(w^T relu(W x))_t x_t; return the
+        """Pool `x` (B, T, units) with attention, sum_t softmax(w^T relu(W x))_t x_t; return the
         projected vector (B, fused_units) and the weights (B, T)."""
         hidden = keras.layers.Dense(self.options.network.units, "relu", name=f"{name}_reduction_hidden")(x)
         logits = keras.layers.Dense(1, name=f"{name}_reduction")(self._dropped(f"{name}_reduction", hidden))[..., 0]

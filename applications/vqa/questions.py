@@ -15,7 +15,7 @@ from applications.vqa.answers import normalize_answer
 
 # Answer types of VQA v2.
 TYPES = ("yes/no", "number", "other")
-# If a question has a single answer, the answer counts as this many votes.
+# If a question has only one answer, this answer counts as this many votes.
 NUM_VOTES = 10
 
 
@@ -90,7 +90,7 @@ def _annotated(path, questions, annotations):
         )
     for question in questions:
         entry = entry_of[question["question_id"]]
-        # Put the multiple-choice answer first, because the first of equally frequent answers becomes the target.
+        # Put the multiple-choice answer first: among equally frequent answers, the first becomes the target.
         best = entry.get("multiple_choice_answer")
         votes = sorted((vote["answer"] for vote in entry["answers"]), key=lambda vote: vote != best)
         yield question["question_id"], question["image_id"], question["question"], votes, entry.get("answer_type")
@@ -101,7 +101,7 @@ def _questions(path, rows):
     for number, image, text, votes, kind in rows:
         if not any(map(str.isalnum, text)):
             raise InputError(f"{path}: question {number}: expected a question with a word. Received: {text!r}")
-        # Answers that normalisation makes empty still count as votes, although no model can predict them.
+        # Answers that become empty in normalisation still count as votes, although no model can predict them.
         votes = [normalize_answer(vote) for vote in votes]
         questions.ids.append(str(number))
         questions.images.append(image_id(image))

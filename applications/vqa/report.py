@@ -30,9 +30,9 @@ from keras_vattn import metrics
 CURVES = {"val_nll": "NLL, validation (nats)", "val_accuracy": "VQA accuracy, validation"}
 NUM_SAMPLES = 20
 NUM_CARDS = 6
-# Maximum number of questions for the uncertainty metrics; from larger splits, random questions are used.
+# Maximum number of questions for the uncertainty metrics; larger splits are sampled at random.
 MAX_UNCERTAIN = 2000
-# Number of questions for the standard deviation of attention weights.
+# Number of questions used to estimate the standard deviation of attention weights.
 NUM_STATISTICS = 32
 # PAvPU counts a prediction as certain if its p-value is lower than this.
 SIGNIFICANCE = 0.05
@@ -46,7 +46,7 @@ def evaluate(run, part, evaluation=None):
     num_draws, feature_noise = (first_value(name, *options) for name in ("num_draws", "feature_noise"))
     report, outputs = predicted(run, part)
     report["weights_sd"] = weights_deviation(run, part)
-    samplers = {}  # traced once for clean and for noisy features
+    samplers = {}  # traced once and used for clean and for noisy features
     report["uncertainty"], p_values = uncertainty(run, part, num_draws, samplers=samplers)
     if feature_noise:
         report["noisy"], _ = predicted(run, part, feature_noise)
@@ -55,7 +55,7 @@ def evaluate(run, part, evaluation=None):
 
 
 def questions_with_noise(run, part, feature_noise=0.0):
-    """Return batches (inputs,) of the questions in order; `feature_noise` is the variance of region noise."""
+    """Return batches (inputs,) of the questions in order; `feature_noise` is the variance of the added noise."""
     batches = part.questions_in_order(run.options)
     if not feature_noise:
         return batches
@@ -66,7 +66,7 @@ def questions_with_noise(run, part, feature_noise=0.0):
         (inputs,) = batch
         regions, seed = inputs["regions"], tf.stack([_SEED, tf.cast(number, tf.int32)])
         noise = scale * tf.random.stateless_normal(tf.shape(regions[..., :width]), seed)
-        # Add noise to the features only: not to the box coordinates in the last columns, and not to padding.
+        # Add noise to the features, but not to padding or to the box coordinates in the last columns.
         noise = tf.pad(noise, [[0, 0], [0, 0], [0, regions.shape[-1] - width]])
         is_region = tf.sequence_mask(inputs["num_regions"], tf.shape(regions)[1])[..., None]
         return (inputs | {"regions": tf.where(is_region, regions + noise, regions)},)
@@ -150,7 +150,7 @@ def uncertainty(run, part, num_draws, feature_noise=0.0, samplers=None):
 
 
 def predictor(run, part, feature_noise=0.0):
-    """Return the `Predictor` for up to `MAX_UNCERTAIN` random questions; `feature_noise` is the noise variance."""
+    """Return a `Predictor` for up to `MAX_UNCERTAIN` random questions; `feature_noise` is the variance of the noise."""
     _, part = part.sample(MAX_UNCERTAIN)
     return Predictor(
         np.where(part.usable, part.votes.toarray().argmax(axis=1), -1),
@@ -163,7 +163,7 @@ def predictor(run, part, feature_noise=0.0):
 
 
 def other_questions(options, path, codec=None):
-    """Read the questions of a file."""
+    """Read the questions in a file."""
     return read_other(options, EvaluateVqa(run="", questions=path))
 
 
@@ -227,7 +227,7 @@ def report(run, part, record, outputs, shown):
 
 
 def people_of(votes):
-    """Return the three most frequent answers among the `votes` of people, with their counts."""
+    """Return the three most frequent answers in `votes`, with the number of people who gave each answer."""
     return ", ".join(f"{answer} {count}" for answer, count in collections.Counter(votes).most_common(3))
 
 

@@ -43,7 +43,7 @@ COLUMNS = (
 
 
 def select_architecture(comparison, architecture):
-    """Return the records of the models with this architecture, and the titles of these models in the paper."""
+    """Return the records of the models with this architecture, and the titles used for these models in the paper."""
     names = [run.name for run in comparison.planned if run.options.architecture == architecture]
     records = {name: record for name, record in comparison.records.items() if name in names}
     return records, {name: title_from(name, lambda model: MODELS[model].title) for name in records}
