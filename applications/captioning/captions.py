@@ -26,8 +26,8 @@ SPLITS = {"train": "train", "restval": "train", "val": "valid", "test": "test"}
 
 @dataclasses.dataclass
 class Captions:
-    """Image ids, and a list of captions for each image. `skipped` counts skipped captions, which had no words;
-    `uncaptioned` counts skipped images, which had no captions."""
+    """Image ids, and a list of captions for each image. `skipped` counts captions without words, which are skipped;
+    `uncaptioned` counts images without captions, which are skipped."""
 
     ids: list
     captions: list

@@ -17,7 +17,7 @@ from applications.text.text import SPECIAL_TOKENS, UNKNOWN, Tokenizer, Vocabular
 from applications.vision import scenes
 from applications.vision.codec import RegionCodec, Sources, open_sources
 from applications.vision.program import Codec
-from applications.vision.program import load_codec as load_codec  # re-exported for the commands
+from applications.vision.program import load_codec as load_codec  # imported by the commands from here
 
 CAPTIONS_PER_SCENE = 3
 # Side length of rendered scenes in pixels.
@@ -53,7 +53,7 @@ def read(options):
 
 
 def read_other(options, evaluation):
-    """Return the captions of the file that an `evaluate` command names, or `None` if the command names no file."""
+    """Return the captions in the file named by an `evaluate` command, or `None` if it names no file."""
     if evaluation.captions is None:
         return None
     captions = read_parts({"test": evaluation.captions})["test"]
@@ -61,7 +61,7 @@ def read_other(options, evaluation):
 
 
 def sources_of(options):
-    """Return the `Sources` of the images that the options of a run name."""
+    """Return the `Sources` of the images named by the options of a run."""
     attributes = ("color", "shape", "row", "column")
     return open_sources(options.regions, options.captions.num_scenes, attributes, SCENE_SIZE)
 
@@ -73,7 +73,7 @@ def words_of(captions):
 
 
 def words_of_images(captions):
-    """Return a dictionary from image ids to the words in all captions of the image."""
+    """Return a dictionary from the id of each image to the words in all captions of this image."""
     words = [[word for row in words_of(texts) for word in row] for texts in captions.captions]
     return dict(zip(captions.ids, words, strict=True))
 

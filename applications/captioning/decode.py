@@ -1,4 +1,4 @@
-"""Caption images or precomputed features, in a module that can be exported.
+"""Caption images or precomputed features, using a module that can be exported.
 
 Shapes: B images, R regions of width D, T words of a caption with the end token, S samples.
 """
@@ -43,7 +43,7 @@ class Captioner(ImageModule):
         self.read = Untracked(in_graph(*specs)(self._read))
 
     def texts(self, ids):
-        """Decode ids (B, T) to captions. An unfinished search returns max_length + 1 ids; the last one is dropped."""
+        """Decode ids (B, T) to captions. An unfinished search returns max_length + 1 ids; the last id is dropped."""
         return self.text_encoder.decode(ids[:, : self._max_length])
 
     def _generate(self, regions, num_regions):
@@ -62,7 +62,7 @@ class Captioner(ImageModule):
         return {name: x[:, 0] for name, x in beams.items()}
 
     def _sample(self, regions, num_regions, num_samples, seed):
-        """Return captions (B, S) of sampled words; a stochastic attention samples its weights too."""
+        """Return captions (B, S) with sampled words; a stochastic attention also samples its weights."""
         with tf.control_dependencies([tf.debugging.assert_positive(num_samples, "num_samples must be positive")]):
             memory, mask = (tf.repeat(x, num_samples, axis=0) for x in self._memory(regions, num_regions))
         seed, num_rows = keras_vattn.random.as_seed(seed), tf.shape(memory)[0]
@@ -78,7 +78,7 @@ class Captioner(ImageModule):
 
     def _uncertain(self, regions, num_regions, num_samples=None, seed=None):
         """Return the captions (B,) of `generate`, their "words" (B, T) with the end token, and the metrics of
-        `uncertainty_of`. Without `num_samples` these metrics are computed at the mean weights only."""
+        `uncertainty_of`. Without `num_samples`, these metrics are computed at the mean weights only."""
         models, ids = self._models.value, self._search(regions, num_regions)["ids"]
         draws = () if num_samples is None else (self.noise.value, num_samples, seed)
 
@@ -98,7 +98,7 @@ class Captioner(ImageModule):
         return written_of(captions.pop("captions").numpy(), captions.pop("words").numpy(), captions)
 
     def written_about(self, features, boxes, num_regions, num_draws, seed):
-        """Caption precomputed region features, and return the result of `written`."""
+        """Caption precomputed region features; return the result of `written`."""
         inputs = self._regions.value.inputs(features, boxes)
         return self.written(*self._padded(inputs, num_regions), num_draws, seed)
 

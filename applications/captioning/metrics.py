@@ -75,7 +75,7 @@ def caption_metrics(hypotheses, references, java=True):
 
 
 def cider_of_images(hypotheses, references, java=True):
-    """Return an array with the CIDEr-D of each image; `caption_metrics` returns the mean of this array."""
+    """Return the CIDEr-D of each image as an array; `caption_metrics` returns the mean of this array."""
     from pycocoevalcap.cider.cider import Cider
 
     hypotheses, references = _tokenized(hypotheses, references, java and _java_runs())
@@ -93,7 +93,7 @@ def _tokenized(hypotheses, references, java):
 
 
 def require_pycocoevalcap():
-    """Raise `InputError` if pycocoevalcap is missing, before training starts."""
+    """Before training starts, raise `InputError` if pycocoevalcap is missing."""
     try:
         import pycocoevalcap.bleu.bleu_scorer  # noqa: F401
     except ImportError as error:
@@ -107,7 +107,7 @@ def rule_tokens(captions):
 
 
 def pointing(weights, cells, words, kinds):
-    """Return for how many words the attention points at the region that the word describes.
+    """Return the fraction of words for which the attention points at the region described by the word.
 
     The attention points at the region with the largest weight. If n regions tie, and the correct region is one of them,
     the word counts 1/n. Equal weights therefore score exactly the chance level 1/R.
@@ -173,7 +173,7 @@ def _java(name, options, lines, num_outputs=None):
     outputs, expected = result.stdout.splitlines(), len(lines) if num_outputs is None else num_outputs
     if result.returncode or len(outputs) != expected:
         messages = result.stderr.splitlines()
-        # Java prints remarks about its options before the error message, and a stack trace after it.
+        # Java prints remarks about its options before the error message, and a stack trace after the message.
         error = next((line for line in messages if "Error" in line or "Exception" in line), " ".join(messages))
         raise InputError(
             f"java: {name}: expected {expected} lines and status 0. "

@@ -1,4 +1,4 @@
-"""Build Att2in (Rennie et al. 2017) with the attention of Xu et al. 2015, Deng et al. 2018 or Fan et al. 2020.
+"""Build Att2in (Rennie et al. 2017), with attention as in Xu et al. 2015, Deng et al. 2018 or Fan et al. 2020.
 
 Let y_t be a word of the caption, x_r a region and p(r) = softmax_r w^T tanh(W_1 h_{t-1} + W_2 x_r). Training maximises
 
@@ -62,7 +62,7 @@ MODELS = {
 
 @dataclasses.dataclass
 class Models:
-    """The training model, and the submodels that decoding calls. All share their layers.
+    """The training model and the submodels used for decoding, which share their layers.
 
     Attributes:
         training: Maps "regions" (B, R, D), "num_regions" (B,), "target" (B, T) and "target_input" (B, T), which is
@@ -81,7 +81,7 @@ class Models:
 
     @property
     def parameters(self):
-        """The number of parameters, all of which belong to the generative model."""
+        """The number of parameters; all of them belong to the generative model."""
         return {"generative": sum(math.prod(weight.shape) for weight in self.training.trainable_weights)}
 
     def decode(self, regions, num_regions, target_input, target):

@@ -51,7 +51,7 @@ def attended(run, part, row, caption):
 
 
 def prior_draws(run, inputs, num_words):
-    """Sample weights (T, R) from the contextual prior, which is the same for all words.
+    """Sample weights (T, R) from the contextual prior, which does not depend on the word.
 
     The logarithms are sampled, because samples of Gamma(1e-6) underflow in float32. Nearly always, one region receives
     the whole weight.

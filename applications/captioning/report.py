@@ -31,7 +31,7 @@ CURVES = {
     "val_perplexity": "perplexity, validation",
     "val_cider": "CIDEr, validation, greedy",
 }
-# Number of captions for the standard deviation of attention weights.
+# Number of captions used to estimate the standard deviation of attention weights.
 NUM_STATISTICS = 32
 # The seed of samples is fixed, so that equal runs write equal reports.
 SEED = 0
@@ -97,12 +97,12 @@ def uncertainty_report(sentences, run, part):
 
 
 def true_of(part, texts):
-    """Return a boolean array (N,): whether each text is a true caption of its scene."""
+    """Return a boolean array (N,), `True` for each text that is a true caption of its scene."""
     return np.array([text in scenes.true_captions(scene) for text, scene in zip(texts, part.scenes, strict=True)])
 
 
 def caption(captioner, part, count=None, title="captioning"):
-    """Return a list of captions, one for each image in a split, or for its first `count` images."""
+    """Return a list with one caption for each image in a split, or for each of the first `count` images."""
     batches, captions = part.images(BATCH, count), []
     for (inputs,) in progress(batches, title) if title else batches:
         ids = captioner.search(**inputs)["ids"]

@@ -14,7 +14,7 @@ from applications.text.text import PAD
 
 
 def train(options):
-    """Train a model, report on held-out data, write samples, pictures and the SavedModel."""
+    """Train a model, report on held-out data, and write samples, pictures and the SavedModel."""
     run = TrainingRun(PROGRAM, options)
     train, valid = run.read(codec_of)
     model = run.build()
