@@ -50,12 +50,12 @@ def read(options):
 
 
 def read_file(path, options, skip_invalid):
-    """Read the `Sentences` of a file in the format set by `TextOptions`."""
+    """Read the `Sentences` in a file; `TextOptions` sets the format."""
     return Sentences(*read_sentences(path, options.text_column, skip_invalid))
 
 
 def read_other(options, evaluation):
-    """Return the `Sentences` of the file that an `evaluate` command names, or `None` if the command names no file."""
+    """Return the `Sentences` in the file named by an `evaluate` command, or `None` if it names no file."""
     return (
         None if evaluation.text is None else read_file(evaluation.text, options.text, options.text.skip_invalid or None)
     )
@@ -64,7 +64,7 @@ def read_other(options, evaluation):
 def _cut(origin, sentences, fraction, seed):
     """Return `(rest, held_out)`, two random splits; sentences that differ only in case are in the same split."""
     group_of_row = ranks(TextRows.of(map(folded, sentences.texts)))
-    # Order the groups by first occurrence.
+    # Sort the groups by their first occurrence.
     groups = np.argsort(np.unique(group_of_row, return_index=True)[1])
     count = max(1, round(fraction * len(groups)))
     if count >= len(groups):

@@ -1,4 +1,4 @@
-"""Generate, reconstruct and score sentences with a trained model, in a module that can be exported.
+"""Generate, reconstruct and score sentences with a trained model, using a module that can be exported.
 
 Shapes: B sentences, S words, T words with the end token, Z units of z_enc, L words of a generated sentence, n samples.
 """
@@ -19,7 +19,7 @@ from applications.text.readers import aligned, has_word, read_input
 from applications.text.text import END, PAD, START
 from keras_vattn import decoding, random
 
-# Default number of new sentences, default number of sentences in an interpolation, and the batch size.
+# Default numbers of new sentences and of sentences in an interpolation, and the batch size.
 NUM_NEW, NUM_BETWEEN, BATCH = 10, 5, 64
 _CODES, _INTEGER = tf.TensorSpec([None, None], tf.float32), tf.TensorSpec([], tf.int32)
 _SEED = tf.TensorSpec([2], tf.int32)
@@ -52,7 +52,7 @@ class Writer(tf.Module):
     @in_graph(TEXTS, _INTEGER, _INTEGER)
     def score(self, texts, num_samples, seed):
         """Return the importance-weighted bound on log p(x) in nats, (B,), and the number of tokens with the end token.
-        With one sample, the bound is the ELBO."""
+        With one sample, this bound is an estimate of the ELBO."""
         target_input, target, num_tokens = self.text_encoder.encode_targets(texts, self._max_length)
         log_weights = self.log_weights(self._ids(texts), target_input, target, num_samples, seed)
         bound = tf.reduce_logsumexp(log_weights, axis=0) - tf.math.log(tf.cast(num_samples, tf.float32))
@@ -141,7 +141,7 @@ class Writer(tf.Module):
         return self.text_encoder.encode(texts, self._max_length)
 
     def _draws(self, layer, seed):
-        """Return a context manager under which all latent variables are sampled; for the model lstm it does nothing."""
+        """Return a context manager that makes the model sample all latent variables (no effect on the model lstm)."""
         latent = self._models.value.latent
         return contextlib.nullcontext() if latent is None else keras_vattn.posterior_draws(layer, seed=seed)
 
@@ -234,7 +234,7 @@ def strings(texts):
 
 
 def interpolated(writer, texts, num_steps=NUM_BETWEEN):
-    """Return the sentences decoded at evenly spaced points between the z_enc of two sentences."""
+    """Return sentences decoded from evenly spaced points between the z_enc of two sentences."""
     z = writer.encode(tf.constant(texts))["mean"]
     fractions = tf.linspace(0.0, 1.0, num_steps)[:, None]
     ids = writer.write_from((1.0 - fractions) * z[:1] + fractions * z[1:])
@@ -247,7 +247,7 @@ def seed_of_batch(seed, number):
 
 
 def _last_of(steps, target):
-    """Return the last step (B, D) of each sentence in (B, T, D)."""
+    """Return the vector (B, D) at the last step of each sentence, from vectors (B, T, D)."""
     last = tf.math.count_nonzero(tf.not_equal(target, PAD), axis=1, dtype=tf.int32) - 1
     return tf.gather(steps, last, batch_dims=1)
 

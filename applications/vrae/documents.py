@@ -24,7 +24,7 @@ def read_topics(folder, references=None):
     """Read the `Topic`s in a folder, with their reference summaries if `references` names a folder."""
     folder, topics = pathlib.Path(folder), []
     for path in _files(folder, f"*{_ENDING}"):
-        # In files from old Macs, lines end with a carriage return only.
+        # In files from old Macs, each line ends with only a carriage return.
         lines = (line.strip() for line in _text(path).replace("\r", "\n").split("\n"))
         topic = Topic(path.name.removesuffix(_ENDING), [line for line in lines if any(x.isalnum() for x in line)])
         if references is not None:
@@ -43,7 +43,7 @@ def read_topics(folder, references=None):
 
 
 def embedded_topics(min_sentences=20):
-    """Return the topics of Python's documentation with at least `min_sentences` sentences."""
+    """Return the topics in Python's documentation that have at least `min_sentences` sentences."""
     topics = python_topics.topics().items()
     return [Topic(name, sentences) for name, sentences in topics if len(sentences) >= min_sentences]
 

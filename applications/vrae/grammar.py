@@ -25,7 +25,7 @@ _PEOPLE = (
     ("teacher", "teachers"),
     ("woman", "women"),
 )
-# The plural of an object adds an s.
+# Objects form their plural with an s.
 _OBJECTS = {
     ("draws", "draw"): ("boat", "bridge", "flower", "tree"),
     ("eats", "eat"): ("cake", "carrot", "melon", "pear"),

@@ -5,8 +5,8 @@
            + b(step) sum_t KL(q(z_t | h_{t-1}, c_t) || p(z_t | h_{t-1})) - alpha sum_t log p(c_t | z_t)
 
 c_t is the attended context, c~_t is a sample of p(c | z_t), and a and b are annealing schedules. The model `lstm` has
-neither z_enc nor z_t, `vrae` has no z_t, and `vrae_sa` has no alpha term. p(x | z) is a softmax, because words are
-categorical, although equations 14 and 17 of the paper use a Gaussian.
+neither z_enc nor z_t, `vrae` has no z_t, and the loss of `vrae_sa` has no alpha term. p(x | z) is a softmax, because
+words are categorical, although equations 14 and 17 of the paper use a Gaussian.
 
 With `--informed both`, c~_t is sampled from q(c~_t | c_t) = N(c_t, sigma_t^2), with the sigma_t of p(c | z_t), and
 b(step) sum_t KL(q(c~_t | c_t) || p(c~_t | z_t)) replaces the last term of the loss. Without this KL, the decoder could
@@ -47,7 +47,7 @@ MODELS = {
 
 @dataclasses.dataclass
 class Models:
-    """The layers of a model and the training model built from them.
+    """The layers of a model, and the training model built from these layers.
 
     Attributes:
         embedding: The word embedding, shared by encoder and decoder.
@@ -96,7 +96,7 @@ class Models:
 
     @property
     def parameters(self):
-        """Number of parameters of p ("generative"), and of parameters that only q uses ("inference")."""
+        """Number of parameters in p ("generative"), and of parameters used only by q ("inference")."""
         total, inference = (
             sum(math.prod(weight.shape) for weight in weights)
             for weights in (self.training.trainable_weights, self.inference_weights)
@@ -105,7 +105,7 @@ class Models:
 
     @property
     def inference_weights(self):
-        """The weights that only q uses."""
+        """The weights used only by q."""
         layers = [self.encoder, self.latent]
         if self.attends:
             layers += [self.decoder.attention, self.decoder.latent]

@@ -65,10 +65,10 @@ CURVES = {
     "val_perplexity": "perplexity without KL, validation",
     "val_mutual_information": "I(x; z_enc), validation",
 }
-# We generate and rebuild NUM_GENERATED sentences each; reports show NUM_SAMPLES of each, and the attention of
+# We generate NUM_GENERATED sentences and rebuild as many; reports show NUM_SAMPLES of each, and the attention of
 # NUM_ALIGNMENTS sentences. attention.png shows the first and the last of these NUM_ALIGNMENTS sentences.
 NUM_GENERATED, NUM_SAMPLES, NUM_ALIGNMENTS = 100, 8, 6
-# Number of points between two z_enc at which sentences are decoded; adjacent equal sentences are shown once.
+# Number of points between two z_enc from which sentences are decoded; equal adjacent sentences are shown once.
 NUM_INTERPOLATED = 65
 # The seed is fixed, so that equal runs write equal reports.
 _SEED = 0
@@ -113,12 +113,12 @@ def heading(record):
 
 
 def example_of(part):
-    # Generating new sentences needs no input.
+    # New sentences are generated without input.
     return ""
 
 
 def summary(report):
-    """Return sentences on the quality of the model, and on how much it uses its latent variables."""
+    """Return sentences about the quality of the model, and about how much it uses its latent variables."""
     lines, counts, controls = [], report.get("grammar"), report.get("controls")
     if counts is None:
         bound = report["likelihood"]["importance_weighted"]
@@ -148,7 +148,7 @@ def shown(run, part, outputs):
 
 
 def fault_of(sample):
-    """Return the error in a generated or rebuilt sentence, or "". A rebuilt sentence must keep its slots."""
+    """Describe the error in a generated or rebuilt sentence, or return "". A rebuilt sentence must keep its slots."""
     slots = [grammar.parse(text) for _, text in sample]
     if None in slots:
         return "not grammatical"

@@ -22,7 +22,7 @@ from applications.vrae.options import PROGRAM
 
 MEASURES = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L"}
 PARTS = {"recall": "recall", "precision": "precision", "fmeasure": "F"}
-# Number of random summaries whose ROUGE is averaged, and number of summaries to print if there are no references.
+# Number of random summaries whose ROUGE is averaged, and number of summaries printed if there are no references.
 NUM_RANDOM, NUM_SHOWN = 20, 3
 # LexRank's minimum similarity (Erkan and Radev 2004, section 3.2), and PageRank's damping factor.
 _LEAST_SIMILARITY, _DAMPING = 0.1, 0.85
@@ -64,12 +64,12 @@ def extract(order, sentences, max_words):
 
 
 def lexrank(sentences):
-    """Rank sentences by continuous LexRank (Erkan and Radev 2004); return indices, the most central first."""
+    """Rank sentences using continuous LexRank (Erkan and Radev 2004); return their indices, most central first."""
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     vectors = TfidfVectorizer(token_pattern=r"(?u)\S+").fit_transform(sentences)
     similar = (vectors @ vectors.T).toarray()
-    # Ignore self-similarity, so that an isolated sentence is not central.
+    # Ignore self-similarity; otherwise, an isolated sentence would be central.
     np.fill_diagonal(similar, 0.0)
     similar[similar < _LEAST_SIMILARITY] = 0.0
     # Let an isolated sentence link to all sentences, as PageRank does.
@@ -80,7 +80,7 @@ def lexrank(sentences):
 
 
 def rouge(summary, references):
-    """Return the stemmed ROUGE of a summary, averaged over references: recall, precision and F for each measure."""
+    """Return recall, precision and F of each stemmed ROUGE measure for a summary, averaged over its references."""
     from rouge_score import rouge_scorer
 
     scorer = rouge_scorer.RougeScorer(list(MEASURES), use_stemmer=True)
@@ -99,11 +99,11 @@ class Summarizer:
     def __init__(self, run, document="mixture"):
         self._writer, self._words = Writer(run), run.codec
         self._document, self._max_length = document, run.options.text.max_length
-        # Counts over all documents so far.
+        # Counts of tokens over all documents so far.
         self.num_tokens = self.num_unknown = 0
 
     def order(self, sentences):
-        """Return the indices of the sentences, closest to the document first."""
+        """Return the indices of the sentences, sorted so that the sentence closest to the document comes first."""
         _, counts = self._words.encode_numpy(sentences)
         self.num_tokens, self.num_unknown = self.num_tokens + counts.num_tokens, self.num_unknown + counts.num_unknown
         gaussians = self._gaussians(sentences, self._max_length)
@@ -121,7 +121,7 @@ class Summarizer:
 
 
 def summarize(options):
-    """Run the command `summarize`: write summaries and, given references, print ROUGE of summaries and baselines."""
+    """Run the command `summarize`: write summaries. If references are given, print the ROUGE of all methods."""
     run = load_run(PROGRAM.application(), options.run)
     if options.documents is None:
         topics, max_words = embedded_topics(), options.max_words or 250

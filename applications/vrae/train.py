@@ -17,7 +17,7 @@ from keras_vattn import metrics
 
 
 def train(options):
-    """Train a model, report on held-out data, write samples, pictures and the SavedModel."""
+    """Train a model, report on held-out data, and write samples, pictures and the SavedModel."""
     run = TrainingRun(PROGRAM, options)
     train, valid = run.read(Codec.fit)
     model = run.build()
@@ -53,7 +53,7 @@ class LaggingInference(keras.callbacks.Callback):
         self.num_steps, self.period = variational.lagging_steps, variational.q_steps + 1
         inference = {id(weight) for weight in models.inference_weights}
         self.in_inference = [(weight, id(weight) in inference) for weight in models.training.trainable_weights]
-        # Each phase needs a train function: a traced function trains the weights that were trainable during tracing.
+        # Each phase needs its own train function, because tracing fixes which weights a function trains.
         self.functions = {}
 
     def on_train_batch_begin(self, batch, logs=None):
