@@ -129,7 +129,7 @@ class FeaturesCaptioning(FeaturesOptions):
     """Compute region features of images for training with --features, and store the extractor with them."""
 
     captions: common.File | None = None
-    """Training captions; the network words learns to detect the words of the captions."""
+    """Training captions. The feature extractor "words" learns to detect the words of the captions."""
 
     def check(self):
         super().check()

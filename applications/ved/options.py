@@ -11,7 +11,7 @@ from applications.text.options import DecodeOptions, EvaluatePairsOptions, PairO
 
 DETERMINISTIC = ("ded", "ded_dattn")
 VARIATIONAL = ("ved", "ved_dattn", "ved_vattn_0", "ved_vattn_mean", "ved_wc", "ved_lc", "ved_dirichlet", "ved_position")
-# Model names of earlier versions, and the options that replace each name.
+# Model names used in earlier versions, and the options that replace each name.
 OLD_MODELS = {
     "rnnsearch": {"model": "ded_dattn", "residual_stack": True},
     "ved_hard": {"model": "ved_position", "objective": "hard"},
@@ -32,9 +32,9 @@ class TextOptions(PairOptions):
     autoencoder: bool = False
     """Use the target as the source, as in the pilot study of Bahuleyan et al. 2018."""
     source_vocabulary_size: VocabularySize = 8000
-    """Maximum vocabulary size of the source side."""
+    """Maximum size of the source vocabulary."""
     target_vocabulary_size: VocabularySize = 8000
-    """Maximum vocabulary size of the target side."""
+    """Maximum size of the target vocabulary."""
     min_count: common.Positive = 1
     """Minimum number of training occurrences of a word; rarer words are unknown."""
     max_source_length: common.Positive = 40
@@ -62,11 +62,11 @@ class NetworkOptions:
     attention_size: common.Positive = 96
     """Width of W_att, which combines the decoder's output with the context."""
     initial_state: bool = False
-    """Start the decoder from the encoder's last state; the models ded and ded_dattn always do so."""
+    """Start the decoder from the encoder's last state. The models ded and ded_dattn always start from it."""
     residual_stack: bool = False
     """Use a decoder with three residual layers, and additive attention with the previous state as query (RNNsearch)."""
     word_dropout: common.Dropout = 0.25
-    """Fraction of the decoder's input words that training replaces by the unknown token."""
+    """Fraction of the decoder's input words that training replaces with the unknown token."""
     encoder_dropout: common.Dropout = 0.0
     """Dropout rate of the source word vectors."""
 
@@ -94,7 +94,7 @@ class ReportOptions(DecodeOptions):
     """Reports"""
 
     num_draws: common.Positive = 10
-    """Sampled sentences per input for the diversity metrics."""
+    """Number of sampled sentences per input, for the diversity metrics."""
 
 
 # The defaults train in minutes on two CPU cores. word_dropout, gamma_a and num_draws are as in Bahuleyan et al. 2018;
@@ -127,7 +127,7 @@ class GenerateVed(common.GenerateOptions):
     """Read lines of text from a file or standard input, and print a generated line for each."""
 
     num_samples: common.NotNegative = 0
-    """Sampled sentences per line, separated by tabs; 0 prints one sentence, decoded at the posterior means."""
+    """Number of samples per line, separated by tabs; 0 prints one sentence, decoded at the posterior means."""
     seed: common.Seed32 = 0
     """Seed of the samples."""
 
@@ -145,7 +145,7 @@ class CompareVed(common.CompareOptions):
     models: tuple[str, ...] = ("ded_dattn", "ved_dattn", "ved_vattn_0", "ved_vattn_mean")
     baseline: str = "ved_dattn"
     layout: tuple[Literal["table_1", "table_2", "table_4"], ...] = ()
-    """Also print these tables of Bahuleyan et al. 2018."""
+    """Also print the selected tables of Bahuleyan et al. 2018."""
 
 
 PROGRAM = Program(

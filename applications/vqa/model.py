@@ -266,7 +266,7 @@ def _mcan(options, inputs, embedding, num_answers):
 
 class _Unit:
     """Builds the units of mcan: attention and feed-forward layers, each followed by a residual connection and layer
-    normalisation. Every dropout layer has a different seed."""
+    normalisation. Each dropout layer has its own seed."""
 
     def __init__(self, options):
         self.options = options

@@ -38,10 +38,10 @@ class QuestionOptions:
     """Fraction of the validation images whose questions become test questions; 0.5 is the split of Deng et al. 2018.
     The question ids are written to split.json. Built-in questions already have a test split."""
     min_answer_count: common.Positive = 1
-    """The model predicts only answers that are the most common one for at least this many training questions. 9 yields
+    """The model predicts only answers that are the most common for at least this many training questions. 9 yields
     3,129 answers for VQA v2's training and validation questions together."""
     max_answers: common.Positive = 3129
-    """Maximum number of answers that the model predicts."""
+    """Maximum number of answers that the model can predict."""
     max_question_length: common.Positive = 14
     """Maximum question length in words; longer questions are truncated."""
     embeddings: common.File | None = None
@@ -50,7 +50,7 @@ class QuestionOptions:
     """drawn: train on one answer per question and epoch, sampled in proportion to the votes. soft: train on all answers
     with binary cross-entropy; the target of an answer with n votes is min(n / 3, 1)."""
     control: Literal["none", "question_only"] = "none"
-    """question_only: replace all regions by zeros, so that the model sees only the question."""
+    """question_only: replace all regions with zeros, so the model reads only the question."""
     num_scenes: common.Positive = 4000
     """Number of built-in scenes."""
 
@@ -208,7 +208,7 @@ class FeaturesVqa(FeaturesOptions):
     """Compute region features of images for training with --features, and store the extractor with them."""
 
     questions: common.File | None = None
-    """Training questions; the network words learns to detect the words of the answers."""
+    """Training questions. The feature extractor "words" learns to detect the words of their answers."""
     annotations: common.File | None = None
     """VQA v2's annotations of the questions in --questions."""
 

@@ -43,7 +43,7 @@ class Answerer(ImageModule):
         return self._best(tf.exp(predicted["log_probabilities"])) | {"weights": predicted["weights"]}
 
     def _best(self, probabilities):
-        """Return the most probable answers for probabilities (B, V), and the entropy in nats."""
+        """Return the most probable answers, given probabilities (B, V), and the entropy in nats."""
         best = tf.math.top_k(probabilities, min(NUM_ANSWERS, len(self.answers)))
         return {
             "answers": tf.gather(self.answers, best.indices),

@@ -12,7 +12,7 @@ from applications.text.rows import TextRows, ranks, take_rows
 from applications.text.text import SPECIAL_TOKENS, TextEncoder, Tokenizer, Vocabulary
 from applications.vrae import grammar
 
-# Number of built-in sentences, and the seed that selects their test split.
+# Number of built-in sentences, and the seed used to select their test split.
 _NUM_SENTENCES, _TEST_SEED = 10_000, 3
 
 

@@ -65,7 +65,7 @@ class NetworkOptions:
     latent_units: common.Positive = 16
     """Width of z_enc and of z_t."""
     word_dropout: common.Dropout = 0.0
-    """Fraction of the decoder's input words that training replaces by the unknown token."""
+    """Fraction of the decoder's input words that training replaces with the unknown token."""
     input_dropout: common.Dropout = 0.0
     """Dropout rate of the decoder's word vectors."""
 
@@ -85,14 +85,14 @@ class VariationalOptions:
     kl_hold: common.NotNegative = 0
     """Number of steps before the KL weight of z_enc starts to grow."""
     kl_steps: common.Positive = 600
-    """Number of steps in which the KL weight of z_enc grows to 1."""
+    """Number of steps during which the KL weight of z_enc grows to 1."""
     step_annealing: Annealing = "none"
     """Schedule for the KL weight of z_t. linear: from step_kl_start to 1; while the weight is small, the decoder learns
     to read future words from z_t. none: constantly 1."""
     step_kl_start: common.NotNegativeFloat = 0.01
     """Initial KL weight of z_t."""
     step_kl_steps: common.Positive = 600
-    """Number of steps in which the KL weight of z_t grows to 1."""
+    """Number of steps during which the KL weight of z_t grows to 1."""
     free_bits: common.NotNegativeFloat = 1.25
     """Free bits: unpenalised KL per dimension of z_enc, in nats."""
     step_free_bits: common.NotNegativeFloat = 0.0
@@ -103,9 +103,9 @@ class VariationalOptions:
     """Variables that read the attention. latent: z_t, as in the paper. both: z_t and c~_t; c~_t is sampled around c_t
     and has a KL. none: no variable; z_t is the mean of its prior."""
     lagging_steps: common.NotNegative = 0
-    """In this many first steps, train q more often than p (He et al. 2019): after q_steps steps for q, one for p."""
+    """Number of first steps that train q more often than p (He et al. 2019): after q_steps steps for q, one for p."""
     q_steps: common.Positive = 4
-    """Within lagging_steps, number of steps that train only q before a step that trains only p."""
+    """During lagging_steps, number of steps that train only q before each step that trains only p."""
     step_log_scale: float = -3.0
     """Initial log sigma of z_t; sigma also scales the initial kernels of z_t. At 0, the noise would hide the words."""
     auxiliary_weight: common.NotNegativeFloat = 1e-4
@@ -127,7 +127,7 @@ class ReportOptions(DecodeOptions):
     """Reports"""
 
     num_decoded: common.Positive = 200
-    """Number of validation sentences for the active units and the mutual information in the log."""
+    """Number of validation sentences used to compute the active units and the mutual information in the log."""
     num_draws: common.Positive = 20
     """Number of samples per sentence for the importance-weighted bound."""
     max_bound: common.Positive = 500
@@ -141,7 +141,7 @@ class SamplingOptions:
     temperature: common.PositiveFloat = 0.5
     """Temperature of the word probabilities."""
     top_p: common.Share | None = None
-    """Nucleus sampling: sample among the most probable words, up to this total probability."""
+    """Nucleus sampling: sample only from the most probable words, up to this total probability."""
 
 
 # The defaults train on the built-in sentences in minutes on two CPU cores.
@@ -180,7 +180,7 @@ class GenerateVrae(common.GenerateOptions):
     """new: sample from the priors. reconstruct: encode each line and decode from the mean of z_enc. interpolate: print
     sentences between each line and the next, separated by tabs."""
     num: common.Positive | None = None
-    """Number of new sentences (default 10), or of sentences in an interpolation, with both ends (default 5)."""
+    """Number of new sentences (default 10), or of sentences in an interpolation, including both ends (default 5)."""
     temperature: common.PositiveFloat | None = None
     """Temperature of the word probabilities; the default is the value of the run."""
     top_p: common.Share | None = None
