@@ -176,7 +176,7 @@ def test_errors():
         SegmentKeys([0.5, 1.2], 2)
     with pytest.raises(ValueError, match=r"`key_ids` must have shape \(E,\).*Received: key_ids.shape=\(1,\)"):
         SegmentKeys([0, 1], 2, [0])
-    with pytest.raises(ValueError, match=r"need `key_ids`.*Received: key_ids=None"):
+    with pytest.raises(ValueError, match=r"needs `key_ids`.*Received: key_ids=None"):
         SegmentKeys([0, 1], 2).per_entry(tf.zeros(3))
     for alignment in (Softmax(), Hard()):
         with pytest.raises(ValueError, match=r"needs keras_vattn.DenseKeys.*Received: SegmentKeys"):
