@@ -49,13 +49,16 @@ def verdict_of(claim, runs):
         return "pending", "", ""
     column = _column("", claim)
     other = dataclasses.replace(column, of=column.against or column.of)
-    values, baselines = _paired(_values(column, runs[more]), _values(other, runs[than]))
+    values, baselines = _values(column, runs[more]), _values(other, runs[than])
     by = claim.get("by", 0.0)
     for model, model_values in ((more, values), (than, baselines)):
-        if not np.isfinite(model_values).all():
+        if not np.isfinite([*model_values.values()]).all():
             raise ValueError(
                 f"{claim['place']}, {claim['claim']}: expected finite figures. Received: {model} has {model_values}"
             )
+    values, baselines = _paired(values, baselines)
+    if not len(values):
+        return "not decided", "", "the models share no seed"
     interval = paired_interval(values, baselines)
     unit = f" {claim['unit']}" if "unit" in claim else ""
     shown = np.exp(interval) if column.logarithm else interval
