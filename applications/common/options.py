@@ -246,7 +246,7 @@ class CompareOptions:
     """For MODEL@START: how many of the --epochs train START; half by default. --max-steps is divided in proportion."""
     results: str | None = None
     """Also write the command, the options and the metrics of every run into this .json file, which is small enough to
-    commit. Other models and seeds in an existing file are preserved."""
+    commit. The same command with other --models or another --first-seed adds its runs to the file."""
     jobs: Positive = 1
     """Number of runs to train in parallel, in processes that share the cores and the GPUs."""
 
