@@ -76,7 +76,7 @@ def evaluate(run, part, evaluation=None):
     outputs = {"part": part, "probabilities": probabilities, "draws": None, "p_values": None}
     if num_draws:
         report["uncertainty"], predicting = {}, predictor(run, part)
-        report["noise"] = noise_detection(run, part, predicting, num_draws)
+        report["noise"] = noise_detection(run, part, predicting, probabilities, num_draws)
         for name in predicting.kinds:
             draws = predicting.draws(num_draws, name)
             tested = metrics.pavpu(draws, labels)
@@ -92,14 +92,14 @@ def evaluate(run, part, evaluation=None):
     return report, outputs
 
 
-def noise_detection(run, part, predicting, num_draws):
+def noise_detection(run, part, predicting, probabilities, num_draws):
     """Return the AUROC of scores that detect nodes with noisy features: the entropy of one prediction and, if the
     attention is stochastic, the mutual information of samples. `predicting` is the `Predictor` without noise."""
-    # Both predictors share their samplers, so that TensorFlow traces each sampler once.
-    predictors = predicting, dataclasses.replace(predictor(run, part, CORRUPTION), samplers=predicting.samplers)
-    scores = {"entropy": [metrics.predictive_entropy(x.predictions(0)["mean"]) for x in predictors]}
+    noisy = dataclasses.replace(predictor(run, part, CORRUPTION), samplers=predicting.samplers)
+    scores = {"entropy": [*map(metrics.predictive_entropy, (probabilities[None], noisy.predictions(0)["mean"]))]}
     if "attention" in predicting.kinds:
-        scores["mutual_information"] = [metrics.mutual_information(x.draws(num_draws, "attention")) for x in predictors]
+        draws = (x.draws(num_draws, "attention") for x in (predicting, noisy))
+        scores["mutual_information"] = [*map(metrics.mutual_information, draws)]
     return {name: metrics.out_of_distribution_detection(*pair)["auroc"] for name, pair in scores.items()}
 
 

@@ -63,13 +63,13 @@ def test_noise_detection(tmp_path, monkeypatch):
     run = run_of(tmp_path, model="wc", weibull_k=1.0, num_draws=0)
     part = run.data["test"]
     clean, noisy = predictor(run, part), predictor(run, part, reports.CORRUPTION)
-    noise = reports.noise_detection(run, part, predictor(run, part), 5)
+    noise = reports.noise_detection(run, part, predictor(run, part), predicted(run, part), 5)
     scores = (metrics.mutual_information(x.draws(5, "attention")) for x in (clean, noisy))
     assert noise["mutual_information"] == metrics.out_of_distribution_detection(*scores)["auroc"]
     scores = (metrics.predictive_entropy(x.predictions(0)["mean"]) for x in (clean, noisy))
     assert noise["entropy"] == metrics.out_of_distribution_detection(*scores)["auroc"]
     run = run_of(tmp_path, model="gat", num_draws=0)
-    assert list(reports.noise_detection(run, part, predictor(run, part), 5)) == ["entropy"]
+    assert list(reports.noise_detection(run, part, predictor(run, part), predicted(run, part), 5)) == ["entropy"]
 
 
 def test_predictions_after_adding_nodes(tmp_path):
