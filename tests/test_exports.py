@@ -15,6 +15,6 @@ def test_each_layer_has_a_row():
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # from TensorFlow's interpreter and tf2onnx
-@pytest.mark.parametrize("name", ["Attention", "AttentionDecoder"])
+@pytest.mark.parametrize("name", ["Attention", "AttentionDecoder", "MultiHeadAttention"])
 def test_the_outputs_of_a_layer(name):
     assert table_row(name, rows_of_each_layer()[name]) in PAGE.splitlines()

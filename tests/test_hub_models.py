@@ -21,14 +21,13 @@ GROUPS = 2
 CALLED = {"FluxBackbone": 2, "SAMBackbone": 2}
 # Their attention classes are the same as in other rows, or are copies of classes in other rows.
 SAME_ATTENTION = {
-    *("BertBackbone", "BloomBackbone", "CLIPBackbone", "CLIPTextEncoder", "CLIPVisionEncoder", "DINOV3Backbone"),
-    *("DeiTBackbone", "DepthAnythingBackbone", "DistilBertBackbone", "ESMBackbone", "EdRecBackbone"),
-    *("ElectraBackbone", "FalconBackbone", "GPTNeoXBackbone", "Llama3Backbone", "MetaCLIP2Backbone"),
-    *("MetaCLIP2TextEncoder", "MetaCLIP2VisionEncoder", "MistralBackbone", "MixtralBackbone", "MoonshineBackbone"),
-    *("OPTBackbone", "PARSeqBackbone", "PaliGemmaBackbone", "Phi3Backbone", "Qwen3Backbone", "Qwen3MoeBackbone"),
-    *("Qwen3_5MoeBackbone", "QwenBackbone", "QwenMoeBackbone", "RobertaBackbone", "RoformerV2Backbone"),
-    *("SegFormerBackbone", "SigLIPBackbone", "SigLIPTextEncoder", "SigLIPVisionEncoder", "T5GemmaBackbone"),
-    *("ViTBackbone", "VideoPrismBackbone", "XLMRobertaBackbone"),
+    *("BertBackbone", "CLIPBackbone", "CLIPTextEncoder", "CLIPVisionEncoder", "DINOV3Backbone", "DeiTBackbone"),
+    *("DepthAnythingBackbone", "DistilBertBackbone", "ESMBackbone", "EdRecBackbone", "ElectraBackbone"),
+    *("GPTNeoXBackbone", "Llama3Backbone", "MetaCLIP2Backbone", "MetaCLIP2TextEncoder", "MetaCLIP2VisionEncoder"),
+    *("MistralBackbone", "MixtralBackbone", "OPTBackbone", "PARSeqBackbone", "PaliGemmaBackbone", "Phi3Backbone"),
+    *("Qwen3Backbone", "Qwen3MoeBackbone", "Qwen3_5MoeBackbone", "QwenBackbone", "QwenMoeBackbone"),
+    *("RobertaBackbone", "SegFormerBackbone", "SigLIPBackbone", "SigLIPTextEncoder", "SigLIPVisionEncoder"),
+    *("T5GemmaBackbone", "ViTBackbone", "XLMRobertaBackbone"),
 }
 # Files of other backbones store the same configs of attention layers.
 FILES = {"BartBackbone", "GPT2Backbone", "Gemma3nBackbone", "LlamaBackbone", "SAMBackbone", "T5Backbone"}

@@ -11,7 +11,7 @@ from keras import layers, ops
 
 import keras_vattn as kv
 
-NUM_CALLS = 5
+NUM_CALLS = 10
 
 
 def normal(*shape):

@@ -100,6 +100,7 @@ MULTI_HEAD = (
     pytest.param({"alignment": "dirichlet"}, {"posterior_logits": POSTERIOR}, 3, marks=slow),
     pytest.param({"alignment": "lognormal", "prior": "fixed"}, {"posterior_logits": None}, 9, marks=slow),
     pytest.param({"alignment": "weibull", **WINDOW}, {"use_causal_mask": True}, 2, marks=slow),
+    pytest.param({"alignment": Weibull(kl_estimator="sampled"), "prior": "contextual"}, PADDED, 3, marks=slow),
     pytest.param(WEIGHTS_KL, {}, 3, marks=slow),
     pytest.param(OWN_KL, {}, 3, marks=slow),
 )

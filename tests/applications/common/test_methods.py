@@ -198,3 +198,9 @@ def test_the_table_of_a_comparison(comparison, commands_run, tmp_path, without_p
     rows, columns = table_of(results[results.index("Uncertainty: ") :])
     assert rows == [*methods_of("wc", "dropout", "attention", "both"), "wc, ensemble of 2"]
     assert {"AUROC, other data", "AUROC, corrupted"} <= columns
+    # A second call reads the stored predictions. They are recomputed if the content of the file changes.
+    count = len(commands_run)
+    assert case.succeeds(*words) == results and len(commands_run) == count
+    np.savez(other, features=np.ones((9, 3)), labels=np.arange(9) - 1, edges=[[0, 1], [1, 2]])
+    case.succeeds(*words)
+    assert [command[0] for command in commands_run[count:]] == ["uncertainty"] * 2

@@ -68,8 +68,9 @@ def test_a_lost_worker(tmp_path):
     """
     case, uninterrupted, out = CASES[TOY], tmp_path / "whole", tmp_path / "run"
     options = {"model": "deterministic", "batch_size": 13, "epochs": 2, "checkpoint_steps": 1, "export": False}
-    for status, output in trained_by(case, uninterrupted, tmp_path, **options):
+    for status, output in trained_by(case, uninterrupted, tmp_path, **options | {"export": True}):
         assert status == 0, output
+    assert (uninterrupted / "saved_model").exists()
     case.succeeds(*case.train(tmp_path / "one", **options), eager=False)
     assert_near(tmp_path / "one", uninterrupted)
     (status, output), (killed, _) = trained_by(case, out, tmp_path, dies=(None, (1, 1)), **options)

@@ -65,6 +65,9 @@ def test_kinds_of_draws(tmp_path):
         assert figures["num_draws"] == 4 and np.isfinite([figures["nll"], figures["brier"], figures["ece"]]).all()
     # Draws of the attention give different predictions, so there is mutual information.
     assert report["attention"]["mutual_information"] > 0
+    samplers = {}
+    noisy, again = (uncertainty(run, run.data["test"], 4, 5.0, samplers)[0] for _ in range(2))
+    assert uncertainty(run, run.data["test"], 4, samplers=samplers)[0] == report and again == noisy != report
     assert uncertainty(run, run.data["test"], 0) == ({}, {})
 
 
