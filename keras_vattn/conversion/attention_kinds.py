@@ -17,8 +17,7 @@ from keras_vattn.support.sublayers import path_of
 def attentions_in(layer):
     """Return a dictionary from the convertible attention layers of a model to the names that their KLs have in the log.
 
-    The names are paths. A softmax gets the path of its attention layer, because Keras may add a number to the path of a
-    softmax.
+    The names are paths. A softmax gets the path of its attention layer, as Keras may add a number to a softmax's path.
     """
     suffixes = {"class": "", "softmax": "/softmax"}
     inside = {x: attention_kind(x) for x in keras_private.flatten_layers(layer)}
@@ -58,7 +57,8 @@ def mixin_of(layer_class):
 
 
 def _is_attention(layer):
-    """Return whether a layer is Keras attention, or its class name contains attention but not mask, norm or dropout."""
+    """Return whether a layer is a Keras attention layer, or its class name contains "attention" but not "mask", "norm"
+    or "dropout"."""
     name = type(layer).__name__
     if isinstance(layer, (keras.layers.MultiHeadAttention, keras.layers.Attention)):
         return True

@@ -65,8 +65,8 @@ def _array_batches(arrays, batch_size):
         raise ValueError(f"`inputs` must contain at least one example. Received: arrays of shapes {shapes}")
     if len(lengths) != 1 or None in lengths:
         raise ValueError(
-            "`inputs` must be arrays of equal length along the first axis. Pass inputs without a common first axis, "
-            f"such as a graph, as a tf.data.Dataset of whole inputs, with max_rows=1. Received: {shapes}"
+            "`inputs` must be arrays of equal length along the first axis. If they share no first axis (a graph, for "
+            f"example), pass a tf.data.Dataset that yields complete inputs, and set max_rows=1. Received: {shapes}"
         )
     spec = tree.map_structure(_array_spec, arrays)
     for start in range(0, *lengths, batch_size):

@@ -52,7 +52,7 @@ def posterior_predictive(
     Raises:
         ValueError: If the model is not built or has no active random layer; if a number is not a positive integer; if
             the inputs are a list of strings, but the model is not a KerasHub task with a preprocessor; if the inputs
-            are empty or differ in length (pass a graph, whose inputs have no common first axis, as a dataset with
+            are empty or differ in length (if they share no first axis, as in a graph, pass a dataset and set
             `max_rows=1`); if an output has no batch axis, or its shape differs between batches.
 
     Example:

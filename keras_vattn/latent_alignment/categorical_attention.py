@@ -140,8 +140,8 @@ class CategoricalAttention(StochasticLayer):
         if logits_shape is None:
             if self.score.needs_decoder:
                 raise ValueError(
-                    "A score with a state needs keras_vattn.AttentionDecoder. Call it with `return_logits=True` "
-                    f"and pass its `logits` to this layer. Received: score={type(self.score).__name__}, logits=None"
+                    "A stateful score requires keras_vattn.AttentionDecoder. Call the decoder with `return_logits=True`"
+                    f" and pass its `logits` to this layer. Received: score={type(self.score).__name__}, logits=None"
                 )
             claim(self, "score", self.score)
             if not self.score.built:

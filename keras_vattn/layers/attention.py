@@ -206,7 +206,7 @@ class Attention(AttentionSteps):
     def _check(self, query, value, key, query_mask, posterior_logits):
         if self.score.needs_decoder:
             raise ValueError(
-                "A score with a state needs keras_vattn.AttentionDecoder, which passes the state from step to step. "
+                "A stateful score requires keras_vattn.AttentionDecoder, which passes the state from step to step. "
                 f"Received: score={type(self.score).__name__}"
             )
         check_sequences(query.shape, value.shape, (value if key is None else key).shape)

@@ -173,7 +173,7 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
         return (output, weights) if return_attention_scores else output
 
     def _chunk_masks(self, query, value_mask, key_mask, attention_mask):
-        """Return a list of the masks of the call, expanded to the rank of the logits."""
+        """Return the masks passed to this call as a list, each expanded to the rank of the logits."""
         masks = [x[:, None] for x in (value_mask, key_mask) if x is not None]
         masks += [] if attention_mask is None else [attention_mask]
         query_mask = keras_private.mask_of(query)

@@ -20,7 +20,7 @@ class Perplexity(keras.metrics.Metric):
     | kind | log p(y given x) |
     |---|---|
     | "plug-in" | log-likelihood with mean attention weights, as the model computes it at inference |
-    | "predictive" | log of the mean p over samples from a posterior that does not read y: `predictive_log_likelihood` |
+    | "predictive" | log of the mean p over samples from a posterior independent of y: `predictive_log_likelihood` |
     | "exact" | log of the sum over all latent alignments |
     | "elbo" | evidence lower bound |
     | "iw" | importance-weighted bound |

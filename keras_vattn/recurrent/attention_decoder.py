@@ -48,8 +48,8 @@ class AttentionDecoder(RecurrentDecoder):
         num_layers: Number of stacked cells. Defaults to 1.
         query: `"current"` or `"previous"`. Defaults to `"current"`.
         feeding: `"off"`, `"sampled"`, `"expected"` or a `keras_vattn.recurrent.Feeding`. Defaults to `"sampled"`.
-        residual: Whether layers after the first add their input to their output. Defaults to `False`.
-        dropout: Dropout rate for the inputs of layers after the first, in training. Defaults to 0.0.
+        residual: Whether every layer except the first adds its input to its output. Defaults to `False`.
+        dropout: Dropout rate applied during training to the inputs of every layer except the first. Defaults to 0.0.
         kernel_initializer, recurrent_initializer, bias_initializer: As in `RecurrentCell`. They apply if `cell` is a
             name or a class; an instance or config has its own initializers.
         seed: Seed of the dropout, an integer or `None`. Defaults to `None`.

@@ -81,10 +81,10 @@ class CellsPart(Part):
     Args:
         cells: List of `RecurrentCell`, bottom first. `state["cells"]` is a list of their states, in this order.
         context: Function of `results` and `state` that returns the context of the first cell, (B, Dc); or `None`.
-        dropout: Dropout rate for the inputs of cells after the first, in training. Defaults to 0.0.
-        residual: Whether cells after the first add their input to their output. Defaults to `False`.
+        dropout: Dropout rate applied during training to the inputs of every cell except the first. Defaults to 0.0.
+        residual: Whether every cell except the first adds its input to its output. Defaults to `False`.
         seed_generator: `keras.random.SeedGenerator` for dropout, or `None`.
-        name: Key of the states in `state`. Any name but `"cells"` also prefixes the results, as in `"lower_hidden"`.
+        name: Key in `state`. Any name other than `"cells"` is also a prefix for the results, as in `"lower_hidden"`.
 
     Example:
 
@@ -177,8 +177,8 @@ class AttentionPart(Part):
         feeding: A `Feeding`, or `None` to feed nothing. Defaults to `None`.
         leaves_loop: Whether to attend once after the loop, for all steps. Set this if no step depends on the attention.
             The option has no effect if the score has a state. Defaults to `False`.
-        name: Key of this part in `memory` and `noise`. A name other than `"attention"` also prefixes the results and
-            inputs of the part, as in `"image_context"`.
+        name: Key of this part in `memory` and `noise`. Any name other than `"attention"` is also used as a
+            prefix for the results and inputs of the part, as in `"image_context"`.
 
     Example:
 

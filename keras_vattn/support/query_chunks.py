@@ -26,9 +26,9 @@ def map_chunks(step, rows, memory, shared, size):
     In eager mode, TensorFlow stores the intermediate results of all chunks.
 
     Args:
-        step: Pure function of three lists, rows (size, ...), memory (...) and shared tensors, and of two int32 scalars,
-            the group index and the chunk index. It returns a dictionary, possibly nested, of tensors (size, ...).
-            Gradients flow to the three lists, but not to tensors that the step captures.
+        step: Pure function with five arguments: three lists of tensors (`rows`, of shape (size, ...); `memory`; and
+            `shared`) and two int32 scalars (the group index and the chunk index). It returns a dictionary, possibly
+            nested, of tensors (size, ...). Gradients flow to the lists, but not to tensors that the step captures.
         rows: List of floats (G, T, ...). If `size` does not divide T, the last row is repeated to fill the last chunk.
         memory: List of floats (G, ...).
         shared: List of floats of any shape.

@@ -11,7 +11,7 @@ from keras_vattn.support.gradients import custom_gradient
 
 
 def segment_sum(x, ids, count):
-    """Return, for each id, the sum of the rows of x with this id: (count, ...).
+    """For each id, sum the rows of x that have this id. Return a tensor (count, ...).
 
     Args:
         x: (E, ...).
@@ -37,7 +37,7 @@ def gather(x, ids):
 
 
 def weighted_segment_sum(x, weights, sources, targets, count):
-    """Return float32 (count, H, F): for each t, the sum of weights[e] x[sources[e]] over all e with targets[e] = t.
+    """For each t, sum weights[e] x[sources[e]] over all e with targets[e] = t. Return a float32 tensor (count, H, F).
 
     The function stores no array (E, H, F) for the gradient.
 

@@ -128,7 +128,7 @@ def test_a_graph_is_one_batch():
     assert (np.abs(draws.mean(axis=0) - mean) < 5 * draws.std(axis=0) / np.sqrt(300)).all()
     with pytest.raises(ValueError, match=r"max_rows=1\. Received: \[\(3, 2\), \(5, 4\)\]"):
         draw(model, dataset, 3)
-    with pytest.raises(ValueError, match=r"with max_rows=1\. Received: "):
+    with pytest.raises(ValueError, match=r"complete inputs, and set max_rows=1\. Received: "):
         draw(model, graph, 3)
 
 

@@ -219,7 +219,7 @@ def test_errors():
     for wrong in (POSTERIOR[:, :2], POSTERIOR[..., :4], POSTERIOR[0]):
         with pytest.raises(ValueError, match=r"\(B, T, S\), here \(4, 3, 5\).*Received: posterior_logits.shape="):
             Attention(alignment="weibull")(QUERY, VALUE, posterior_logits=wrong)
-    with pytest.raises(ValueError, match=r"needs keras_vattn.AttentionDecoder.*Received: score=LocationSensitive"):
+    with pytest.raises(ValueError, match=r"requires keras_vattn.AttentionDecoder.*Received: score=LocationSensitive"):
         Attention(score="location_sensitive")(QUERY, VALUE)
     layer = Attention(alignment="weibull")
     layer(QUERY, VALUE)
