@@ -89,7 +89,7 @@ class Program:
         return Application.of(self)
 
     def function(self, command):
-        """Import and return the function that runs `train`, or a command that only this program defines."""
+        """Import and return the function that runs a command: `train` or a command that only this program defines."""
         name = command.replace("-", "_")
         return getattr(importlib.import_module(f"{self.name}.{name}"), name)
 

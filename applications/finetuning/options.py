@@ -105,7 +105,7 @@ class BackboneOptions:
 
 @dataclasses.dataclass
 class AlignmentOptions(Forms):
-    """Stochastic attention (Fan et al. 2020, section 4.5, appendix B.5.2); weibull_k, drawn_share: see to_bayesian"""
+    """Stochastic attention (Fan et al. 2020, section 4.5, B.5.2). For weibull_k and drawn_share, see to_bayesian."""
 
     weibull_k: common.PositiveFloat = 1.0
     """Shape of the Weibull weights; a larger shape means less variance."""

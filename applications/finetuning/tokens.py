@@ -82,7 +82,7 @@ class TextEncoder(tf.Module):
             return self._sentencepiece().tokenize_with_offsets(texts)
 
     def encode(self, *texts):
-        """Encode texts, or first and second texts of pairs. Return ragged ids (B, None), the number of tokens before
+        """Encode single texts or pairs of texts. Return ragged ids (B, None), the number of tokens before
         the second text (B,), and the number of truncated tokens (B,)."""
         segments = [self.pieces(column) for column in texts]
         num_pieces = sum(segment.row_lengths() for segment in segments)
