@@ -126,7 +126,7 @@ class Emission:
         )
 
     def projected(self, memory):
-        """Return W_x x (..., units) for memory vectors or contexts x (..., D)."""
+        """Multiply memory vectors or contexts x (..., D) by the kernel W_x; return a tensor (..., units)."""
         return self._value_projection(memory if self._width is None else memory[..., : self._width])
 
     def hidden(self, query, candidates):
