@@ -213,7 +213,7 @@ class SelfCriticalDecoder(keras_vattn.AttentionDecoder):
     """
 
     def build(self, inputs_shape, memory_shape):
-        # This override has two arguments, because Keras matches the arguments of `build` to those of `call`.
+        # This override has two arguments, because Keras matches the arguments of `build` and `call`.
         super().build(inputs_shape, memory_shape)
 
     def call(

@@ -271,7 +271,7 @@ class UncertaintyOptions:
     out: str | None = None
     """Folder in which both files are written; the run's folder by default."""
     num_draws: NoneOrSeveral | None = None
-    """Number of sampled predictions, at least 2, or 0 for none; by default as many as in the run's own report."""
+    """Number of sampled predictions, at least 2, or 0 for none; defaults to the number in the report of the run."""
 
 
 @dataclasses.dataclass

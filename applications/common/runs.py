@@ -122,7 +122,7 @@ class RunFolder:
         return path
 
     def num_epochs(self):
-        """Return the number of epochs trained so far, including those of the run that --start-from names."""
+        """Return the number of epochs trained so far, including the epochs of the run that --start-from names."""
         rows = self.history() if (self.path / HISTORY).exists() else []
         return int(rows[-1]["epoch"]) if rows else 0
 

@@ -139,7 +139,7 @@ def write_features(options, words=None):
 
 
 def extractor_beside(path):
-    """Return the `Extractor` that the command `features` wrote next to a file of features; `None` if there is none."""
+    """Return the `Extractor` that the command `features` wrote next to a file of features, or `None`."""
     path = pathlib.Path(path)
     folder = (path if path.is_dir() else path.parent) / _EXTRACTOR
     return Extractor.load(folder) if (folder / CONFIG).exists() else None

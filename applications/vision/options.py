@@ -94,7 +94,7 @@ class RegionOptions(ExtractorOptions):
 
 @dataclasses.dataclass
 class AlignmentOptions(PublishedOptions):
-    """Attention; an option that is none gets the paper's value"""
+    """Attention; options set to none get the paper's values"""
 
     baseline: Literal["soft", "moving_average", "none"] = "soft"
     """Baseline that REINFORCE subtracts from the reward of a sampled region. soft: the log-likelihood under soft

@@ -65,7 +65,7 @@ CURVES = {
     "val_perplexity": "perplexity without KL, validation",
     "val_mutual_information": "I(x; z_enc), validation",
 }
-# We generate NUM_GENERATED sentences and rebuild as many; reports show NUM_SAMPLES of each, and the attention of
+# We generate NUM_GENERATED sentences and rebuild NUM_GENERATED; reports show NUM_SAMPLES of each, and the attention of
 # NUM_ALIGNMENTS sentences. attention.png shows the first and the last of these NUM_ALIGNMENTS sentences.
 NUM_GENERATED, NUM_SAMPLES, NUM_ALIGNMENTS = 100, 8, 6
 # Number of points between two z_enc from which sentences are decoded; equal adjacent sentences are shown once.

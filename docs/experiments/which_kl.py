@@ -163,7 +163,7 @@ def scenes(form, kl_weight, seed):
     """Task: answer questions about an object in a scene. As in a block of MCAN, the words of the question attend to
     each other, then to the sixteen cells of the scene."""
     examples = drawn_scenes.scenes(2000, seed=0)
-    # The features of a cell simulate those of an object detector: colour and shape, with noise.
+    # The features of a cell simulate the features of an object detector: colour and shape, with noise.
     kinds = [*drawn_scenes.COLORS, *drawn_scenes.SHAPES]
     cells = 0.3 * np.random.default_rng(1).normal(size=(len(examples), 16, 12)).astype("float32")
     for number, scene in enumerate(examples):
