@@ -54,7 +54,7 @@ def verdict_of(claim, runs):
     for model, model_values in ((more, values), (than, baselines)):
         if not np.isfinite([*model_values.values()]).all():
             raise ValueError(
-                f"{claim['place']}, {claim['claim']}: expected finite figures. Received: {model} has {model_values}"
+                f"{claim['place']}, {claim['claim']}: expected finite values. Received: {model} has {model_values}"
             )
     values, baselines = _paired(values, baselines)
     if not len(values):
@@ -72,7 +72,7 @@ def verdict_of(claim, runs):
     if seeds is None:
         return "no effect", text, f"more than {MAX_SEEDS} seeds"
     cost = sum(np.mean([run["cpu_seconds"] for run in runs[model]]) for model in {more, than}) / 3600
-    return "not decided", text, f"about {seeds} seeds, {max(seeds - len(values), 1) * cost:.1f} CPU hours more"
+    return "not decided", text, f"about {seeds} seeds in all, {max(seeds - len(values), 1) * cost:.1f} more CPU hours"
 
 
 def required_seeds(differences):
@@ -95,8 +95,8 @@ def required_seeds(differences):
     return int(enough[0]) if len(enough) else None
 
 
-def _column(title, figure):
-    return Column(title, **{x.name: figure[x.name] for x in dataclasses.fields(Column) if x.name in figure})
+def _column(title, metric):
+    return Column(title, **{x.name: metric[x.name] for x in dataclasses.fields(Column) if x.name in metric})
 
 
 def _values(column, records):
@@ -120,12 +120,12 @@ def page(claims):
         for group in (group for group in claims["groups"] if group["paper"] == paper):
             results = loaded.get(group.get("results"))
             for claim in group["claims"]:
-                figure = claims["figures"].get(claim.get("figure"), {})
-                verdict, ours, needs = verdict_of(claim | figure, results and results["runs"])
+                metric = claims["metrics"].get(claim.get("metric"), {})
+                verdict, ours, needs = verdict_of(claim | metric, results and results["runs"])
                 counts.setdefault(paper, []).append(verdict)
                 why = claim["why"] or "Its runs are still to come."
                 rows.append((claim["place"], claim["claim"], claim["theirs"], ours, f"**{verdict}**", needs, why))
-        heads = ("where", "claim", "paper", "ours", "verdict", "would decide", "why")
+        heads = ("where", "claim", "paper", "ours", "verdict", "needed to decide", "why")
         parts.append(f"## {title}\n\n{table(heads, rows)}")
     total = [verdict for paper_verdicts in counts.values() for verdict in paper_verdicts]
     verdicts = [verdict for verdict in VERDICTS if verdict in total]
@@ -144,9 +144,9 @@ def _tables(claims, loaded):
     parts = []
     for entry in claims["tables"]:
         if entry["results"] in loaded:
-            columns = [_column(title, claims["figures"][name]) for title, name in entry["columns"].items()]
-            figures = main_table(columns, loaded[entry["results"]]["runs"])
-            parts.append(f"### {entry['title']}\n\n{entry['text'].strip()}\n\n{figures}")
+            columns = [_column(title, claims["metrics"][name]) for title, name in entry["columns"].items()]
+            means = main_table(columns, loaded[entry["results"]]["runs"])
+            parts.append(f"### {entry['title']}\n\n{entry['text'].strip()}\n\n{means}")
     return parts
 
 

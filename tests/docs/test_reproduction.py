@@ -30,9 +30,9 @@ def test_every_claim_can_be_decided_or_says_why_not():
             assert claim["theirs"], place
             assert "still to come" not in claim["why"], place
             if path:
-                assert group["results"] in CLAIMS["results"] and claim["figure"] in CLAIMS["figures"], place
+                assert group["results"] in CLAIMS["results"] and claim["metric"] in CLAIMS["metrics"], place
             # A results file may lack models: they are added when their runs end.
-            verdict, ours, needs = reproduction.verdict_of(claim | CLAIMS["figures"].get(claim.get("figure"), {}), runs)
+            verdict, ours, needs = reproduction.verdict_of(claim | CLAIMS["metrics"].get(claim.get("metric"), {}), runs)
             missing = runs is None or not {claim["more"], claim["than"]} <= runs.keys() if path else False
             assert (verdict == "pending") == missing, place
             assert claim["why"] or missing, f"{place} has no reason"
@@ -78,7 +78,7 @@ def test_a_verdict(values, baselines, by, verdict, logarithm):
     low, high = scipy.stats.t.interval(0.95, len(values) - 1, difference.mean(), scipy.stats.sem(difference))
     assert actual == verdict
     seeds = reproduction.required_seeds(difference) or 0
-    texts = {"no effect": "more than 40 seeds", "not decided": f"about {seeds} seeds, {seeds - 3:.1f} CPU hours more"}
+    texts = {"no effect": "more than 40 seeds", "not decided": f"about {seeds} seeds in all, {seeds - 3:.1f} more CPU hours"}
     assert needs == (texts.get(verdict, "") if len(values) > 2 else "")
     shown = [np.exp(x) if logarithm else x for x in (difference.mean(), low, high)]
     expected = "{:.3f} [{:.3f}, {:.3f}] nats".format(*shown)
@@ -114,14 +114,14 @@ def test_a_page_of_synthetic_results(tmp_path, monkeypatch):
     ]
     content = {"command": "python -m toy compare", "data": {"train": {"pairs": 1200}}, "runs": runs}
     path.write_text(json.dumps(content), encoding="utf-8")
-    claim = {"place": "Table 1", "theirs": "2 against 1", "why": "it is.", "figure": "x"}
+    claim = {"place": "Table 1", "theirs": "2 against 1", "why": "it is.", "metric": "x"}
     claims = {
         "head": "# Head",
         "runs": "Below.",
         "papers": {"one": "Paper One", "two": "Paper Two"},
         "names": {"a, b": "A, B"},
         "results": {"toy/table": ["9,000 pairs", "a part"], "toy/none": ["none", "none"]},
-        "figures": {"x": {"of": "report.x", "digits": 1, "unit": "nats"}},
+        "metrics": {"x": {"of": "report.x", "digits": 1, "unit": "nats"}},
         "tables": [{"results": "toy/table", "title": "All", "text": "Both models.", "columns": {"x": "x"}}],
         "groups": [
             {
