@@ -42,7 +42,7 @@ COLUMNS = (
     Column("training (s)", "train_seconds", 0, differs=False),
     Column("prediction (ms/batch)", "ms", 1, differs=False),
 )
-_DRAWN = {"dropout": "dropout drawn", "attention": "attention drawn", "both": "both drawn"}
+_SAMPLED = {"dropout": "dropout sampled", "attention": "attention sampled", "both": "both sampled"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,7 +149,7 @@ def _read(path):
 def _methods(sets, train_seconds):
     """Return the metrics of each method; the keys are suffixes that tables append to the name of the model."""
     results = {"": figures(sets, train_seconds), ", temperature": figures(_with_temperature(sets), train_seconds)}
-    drawn = {kind: text for kind, text in _DRAWN.items() if kind in sets["test"]}
+    drawn = {kind: text for kind, text in _SAMPLED.items() if kind in sets["test"]}
     return results | {f", {text}": figures(sets, train_seconds, kind) for kind, text in drawn.items()}
 
 

@@ -63,7 +63,7 @@ class Column:
 def figures_of(columns, record):
     """Return the table of one run, with a row for each column whose metric the record contains."""
     cells = [(column.title, column.cell([column.value(record)])) for column in columns]
-    return table(("figure", "value"), [cell for cell in cells if cell[1] != "-"])
+    return table(("metric", "value"), [cell for cell in cells if cell[1] != "-"])
 
 
 def main_table(columns, records, first=("model",), first_of=lambda name: (name,), published=lambda name, head: "-"):

@@ -45,15 +45,15 @@ COLUMNS = (
     Column("NLL, validation", "history.val_nll"),
     Column("NLL (nats)", "report.nll"),
     Column("ECE", "report.ece"),
-    Column("accuracy, attention drawn (%)", "report.uncertainty.attention.accuracy", 2, 100.0),
-    Column("NLL, attention drawn", "report.uncertainty.attention.nll"),
+    Column("accuracy, attention sampled (%)", "report.uncertainty.attention.accuracy", 2, 100.0),
+    Column("NLL, attention sampled", "report.uncertainty.attention.nll"),
     *(
         Column(f"{title}, {kind}", f"report.uncertainty.{kind}.{title.lower()}")
         for kind in ("dropout", "both")
         for title in ("NLL", "ECE", "PAvPU")
     ),
     Column("AUROC of noise, entropy", "report.noise.entropy"),
-    Column("AUROC of noise, attention drawn", "report.noise.mutual_information"),
+    Column("AUROC of noise, attention sampled", "report.noise.mutual_information"),
     Column("sd of the weights", deviation, differs=False),
     Column("gradient of the likelihood", "report.gradients.likelihood", differs=False),
     Column("gradient of the KL", lambda record: f"{record['report']['gradients']['kl']:.1e}", differs=False),
@@ -207,7 +207,7 @@ def shown(run, part, outputs):
     probabilities, classes, name = outputs["probabilities"], part.graph.classes, part.graph.name
     columns = {"probability": probabilities.max(axis=1)}
     if outputs["draws"] is not None:
-        columns["mutual information of all draws (nats)"] = metrics.mutual_information(outputs["draws"])
+        columns["mutual information of all samples (nats)"] = metrics.mutual_information(outputs["draws"])
     samples = []
     for row in random_rows(len(part.nodes), NUM_SAMPLES):
         label, predicted = classes[part.labels[row]], classes[probabilities[row].argmax()]
@@ -277,7 +277,7 @@ def fan(comparison):
             difference = interval_text(paired_interval(accuracies, values[baseline]), 2)
             row[-3:] = difference, *("-" if np.isnan(p) else f"{p:.3f}" for p in (p_values[name], corrected[name]))
         rows.append(row)
-    heads = ("attention", "paper", "here", "sd", f"difference to {baseline}", "p, paired t", "p, Holm")
+    heads = ("attention", "paper", "here", "sd", f"difference from {baseline}", "p, paired t", "p, Holm")
     return [titled(f"Table 1 of Fan et al. 2020; {data_of_both('fan_1', comparison.records)}", table(heads, rows))]
 
 

@@ -32,9 +32,9 @@ from keras_vattn import metrics, random
 
 _LIKELIHOOD = "report.likelihood"
 PAPER = (
-    Column("NLL, paper's kind", f"{_LIKELIHOOD}.published.nats", 2),
+    Column("NLL (authors' code)", f"{_LIKELIHOOD}.published.nats", 2),
     Column("KL(z_enc)", f"{_LIKELIHOOD}.kl_code", 2),
-    Column("PPL, paper's kind", f"{_LIKELIHOOD}.published.perplexity", 2, logarithm=True),
+    Column("PPL (authors' code)", f"{_LIKELIHOOD}.published.perplexity", 2, logarithm=True),
 )
 OURS = (
     Column("-ELBO (nats)", f"{_LIKELIHOOD}.elbo.nats", 2),

@@ -78,7 +78,8 @@ def test_a_verdict(values, baselines, by, verdict, logarithm):
     low, high = scipy.stats.t.interval(0.95, len(values) - 1, difference.mean(), scipy.stats.sem(difference))
     assert actual == verdict
     seeds = reproduction.required_seeds(difference) or 0
-    texts = {"no effect": "more than 40 seeds", "not decided": f"about {seeds} seeds in all, {seeds - 3:.1f} more CPU hours"}
+    estimate = f"about {seeds} seeds in all, {seeds - 3:.1f} more CPU hours"
+    texts = {"no effect": "more than 40 seeds", "not decided": estimate}
     assert needs == (texts.get(verdict, "") if len(values) > 2 else "")
     shown = [np.exp(x) if logarithm else x for x in (difference.mean(), low, high)]
     expected = "{:.3f} [{:.3f}, {:.3f}] nats".format(*shown)

@@ -17,7 +17,7 @@ from applications.common.command_line import read_options
 from applications.common.plan import plan
 from keras_vattn import metrics
 
-KINDS = ("", ", temperature", ", attention drawn")
+KINDS = ("", ", temperature", ", attention sampled")
 
 
 def probabilities(seed, num_draws=1, num_examples=40, sharpness=3.0):
@@ -148,7 +148,7 @@ def test_rows_of_methods(comparison, monkeypatch):
         **{
             f"{model}{kind}": [1.0, 10.0]
             for model in ("gat", "wc")
-            for kind in ("", ", temperature", ", attention drawn")
+            for kind in ("", ", temperature", ", attention sampled")
         },
         "gat, ensemble of 3": [1.0 + 1e2 + 1e4, 1e1 + 1e3 + 1e5],
     }

@@ -195,7 +195,7 @@ def test_the_table_of_the_paper(tmp_path):
     assert (gat["attention"], gat["paper"]) == ("GAT (published=cora)", "83.00") and wc["paper"] == "-"
     assert (gat["sd"], gat["p, Holm"]) == ("0.82", "-")
     assert gat["here"].startswith("81.00 [") and wc["here"].startswith("82.62 [")
-    assert (wf[f"difference to {models[0]}"], wf["p, paired t"], wf["p, Holm"]) == (
+    assert (wf[f"difference from {models[0]}"], wf["p, paired t"], wf["p, Holm"]) == (
         "0.00 [0.00, 0.00]",
         "1.000",
         "1.000",
