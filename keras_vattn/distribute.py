@@ -187,8 +187,8 @@ def _step_on_shard(model, step, strategy, trains):
 
 
 def _ones(x):
-    # Use ones, because zeros may stand for padding, and cuDNN rejects a row that is all padding. Pad string tensors
-    # with empty strings.
+    # Fill the added row with ones: token 0 may be padding, and cuDNN rejects a row that contains only padding. Fill
+    # string tensors with empty strings.
     return {} if x.dtype == tf.string else {"constant_values": tf.ones((), x.dtype)}
 
 

@@ -1,8 +1,8 @@
-"""Callbacks for resumable runs: they log epochs, detect plateaus, run warm starts and stop at a NaN or infinite loss.
+"""Callbacks for resumable runs: `EpochLog`, `Plateau` and `WarmStart`.
 
 Keras's callbacks are not enough: after a resume `EarlyStopping` and `ReduceLROnPlateau` forget earlier epochs,
 `TerminateOnNaN` does not prevent saving NaN weights, `BackupAndRestore` saves neither seeds nor the step within an
-epoch, and `CSVLogger` omits values that first appear in a later epoch. This module reads the history of `Checkpoint`.
+epoch, and `CSVLogger` omits values that first appear in a later epoch. `Plateau` reads past epochs from `Checkpoint`.
 """
 
 import math

@@ -35,8 +35,8 @@ class Comparison:
         folder: `pathlib.Path`.
         planned: List of `Planned`: the runs whose results the tables show.
         members: List of `Planned`: additional runs that serve only as members of ensembles.
-        records: Dictionary from the name of a model to a list of the metrics.json of its runs; set by `train`.
-        reports: Reports that `evaluate` has read, a dictionary {folder of a run: {name of a report: report}}.
+        records: Dictionary {name of a model: list with the content of each run's metrics.json}; set by `train`.
+        reports: Dictionary {folder of a run: {name of a report: report}}; filled by `evaluate`.
         results_before: Previous content of the file `--results`, a dictionary; `None` if there is no such file.
     """
 
@@ -82,14 +82,14 @@ class Comparison:
         return results
 
     def evaluate(self, name, arguments_of, command="evaluate", written=None, runs=None, files=()):
-        """Write the missing and outdated reports on runs; return all reports, grouped as by `results_by_model`.
+        """Write each run's report if it is missing or outdated; return all reports, as `results_by_model` does.
 
         Args:
             name: Name of the reports: the command writes NAME.json into the folder of each run.
-            arguments_of: Function from a `Planned` to further command-line arguments, or to `None` to skip the run.
+            arguments_of: Function of a `Planned` that returns command-line arguments, or `None` to skip the run.
             command: Name of the command that writes the report.
             written: Name of the .json file, if the command has no option `--name`.
-            runs: List of `Planned`. Defaults to `None`, for the runs in `planned`.
+            runs: List of `Planned`. Defaults to `None`: the runs in `planned`.
             files: Paths of files that the command reads; if their contents change, the command runs again.
         """
         runs = [run for run in (self.planned if runs is None else runs) if arguments_of(run) is not None]

@@ -28,7 +28,7 @@ def condition(words, holds):
 
 
 class OnDisk(AfterValidator):
-    """A `condition` on a path, checked only if pydantic's context is true, because old runs may name deleted files."""
+    """A `condition` on a path. `check` skips it if `files` is false, because a stored run may name deleted files."""
 
     def __init__(self, words, holds):
         checked = condition(words, lambda path: holds(pathlib.Path(path)))

@@ -61,7 +61,7 @@ class TrainingRun(Run):
         codec instead, and a run with --start-from loads the codec of the other run.
         """
         application, options = self.application, self.options
-        # Options that name word vectors and pretrained weights do not replace the built-in data.
+        # A run with --embeddings or --weights may still use the built-in data.
         files = {name for name, kind in fields_of(type(options)).items() if is_file(kind)} - {"embeddings", "weights"}
         named = any(values_of(options)[name] for name in files)
         source = "" if named else "; no data files given; using built-in data"

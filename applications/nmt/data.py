@@ -70,7 +70,7 @@ def read(options):
 
 
 def read_other(options, evaluation):
-    """Return the `AlignedText` in the files named by an `evaluate` command, or `None` if it names no files."""
+    """Return the `AlignedText` in the files that the options of `evaluate` name, or `None` if they name no files."""
     other = pairs.read_other(options.text, evaluation)
     if other is None:
         return None

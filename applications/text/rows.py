@@ -1,7 +1,7 @@
 """Stores sequences of sentences or of their ids: small sequences in memory, large sequences in temporary files.
 
-The limit is `MOST_IN_MEMORY`, about a million pairs. A larger sequence is stored in an unnamed file in the folder
-that the environment variable TMPDIR names, and only an index of 12 bytes per row is in memory.
+A sequence of more than `MOST_IN_MEMORY` bytes is stored in an unnamed file in the folder that the environment variable
+TMPDIR names. Then memory holds only an index of 12 bytes per row.
 """
 
 import array

@@ -42,7 +42,7 @@ def read(options):
 
 
 def read_other(options, evaluation):
-    """Return the pairs in the files named by an `evaluate` command, or `None` if it names no files."""
+    """Return the pairs in the files that the options of `evaluate` name, or `None` if they name no files."""
     return pairs.read_other(options.text, evaluation)
 
 

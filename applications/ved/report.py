@@ -78,7 +78,7 @@ def diversity(draws, references, lowercase):
 
 
 def evaluate(run, part, evaluation=None):
-    """Return the report on a data split, and the texts used to compute it."""
+    """Return the report on a data split, and a dictionary with its sources, references and decoded sentences."""
     options, generator, draws = run.options, Generator(run), None
     ids, sources, references = decoded_sources(run, part, options.text.max_test_sources if evaluation is None else None)
     greedy = write(generator, ids, title="decoding")

@@ -94,7 +94,7 @@ class Extractor:
             config = json.loads(path.read_text(encoding="utf-8"))
             # Earlier versions supported further networks, and windows in place of a grid.
             if config.get("name", "words") not in ("pixels", "words") or config.get("regions", "grid") != "grid":
-                raise InputError(f"{path}: this version cannot load {config['name']} with {config['regions']}.")
+                raise InputError(f"{path}: cannot load name={config['name']}, regions={config['regions']}.")
             if config["network"] is not None:
                 # By default Keras loads in safe mode, which runs no code from the file.
                 network = keras.saving.load_model(path.with_name(config["network"]), compile=False)

@@ -52,7 +52,7 @@ def read(options):
 
 
 def read_other(options, evaluation):
-    """Return the questions in the files named by an `evaluate` command, or `None` if it names no files."""
+    """Return the questions in the files that the options of `evaluate` name, or `None` if they name no files."""
     if evaluation.questions is None:
         return None
     questions = read_questions(evaluation.questions, evaluation.annotations)

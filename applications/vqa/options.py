@@ -139,7 +139,7 @@ class Options:
     def check(self):
         network = self.network
         if self.model not in {"updown": UPDOWN, "mcan": MCAN}[self.architecture]:
-            raise InputError(f"--architecture: {self.architecture} has no model {self.model}; choose another.")
+            raise InputError(f"--architecture: {self.architecture} has no model {self.model}; choose another --model.")
         if self.architecture == "mcan" and network.units % network.num_heads:
             raise InputError(
                 f"--units: expected a multiple of --num-heads, {network.num_heads}. Received: {network.units}"

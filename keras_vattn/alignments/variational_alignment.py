@@ -109,8 +109,8 @@ class VariationalAlignment:
         Args:
             key: Input of a contextual prior, (..., S, Dk).
             keys: A `Keys`.
-            over: `DenseKeys` with a single row, if Psi sums to one over this row instead of over each row of `keys`.
-                Defaults to `None`.
+            over: `DenseKeys` with one row that contains all keys. Psi then sums to one over all keys, instead of over
+                each row of `keys`. Defaults to `None`.
         """
         if self.prior is None:
             return None
@@ -277,7 +277,7 @@ class VariationalAlignment:
         return ops.sqrt(ops.maximum(variance, 0.0))
 
     def require_place_for_posterior_logits(self, posterior_logits):
-        """Raise ValueError if the attention has a prior, or if the alignment accepts no posterior logits."""
+        """Raise ValueError if the attention cannot use posterior logits."""
         if self.prior is not None:
             raise ValueError(
                 "Posterior logits turn the scores into the prior, so the attention must have prior=None. "

@@ -20,13 +20,13 @@ KL_OF = ("draws", "weights")
 class Weibull(Alignment):
     """Weibull alignment of the Bayesian attention modules: the weights are normalised Weibull draws.
 
-    See Fan et al. 2020, section 3.2. Inference uses softmax(phi), the normalised E[S], which differs slightly from the
-    mean of the weights (at k = 1, 0.60 instead of 0.51). As k goes to infinity, draws approach softmax(phi).
+    See Fan et al. 2020, section 3.2. Inference uses softmax(phi), the normalised E[S]. The mean of the weights differs:
+    for k = 1 and E[S] = (0.6, 0.1, 0.1, 0.1, 0.1), the first mean is 0.51. As k grows, draws approach softmax(phi).
 
     The KL compares distributions of S, so the scale of E[S] matters. The default, `parameterization="normalized"`,
-    follows the code of Fan et al. 2020: E[S] sums to one. So does Psi, the mean of a contextual prior, so q can match
-    this mean. `"raw"` follows the formula in their paper: the KL also depends on the scale of the logits and grows with
-    exp(phi), which is smoothly bounded beyond e^60.
+    follows the code of Fan et al. 2020: E[S] sums to one. The mean of a contextual prior, Psi, also sums to one, so
+    E[S] can equal it. `"raw"` follows the formula in the paper: the KL also depends on the scale of the logits, and
+    grows with exp(phi). Beyond e^60, it grows only linearly in phi.
 
     Fan et al. 2020 use a `GammaPrior`; `keras_vattn.distributions.Gamma` documents the KL to it. With posterior logits,
     a `FixedPrior` or a `ContextualPrior`, p is a Weibull with the k of q, and the KL grows as exp(k (phi_q - phi_p)).

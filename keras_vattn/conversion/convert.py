@@ -248,7 +248,7 @@ def _convert(layer, conversion):
             converted.__class__ = _class_of(type(converted))
         # Keras may rebuild this layer without the model, so store the options of all attention layers in it.
         attentions = [options.get(x) for x in inner_attentions[converted]]
-        # Avoid plain assignment, because Keras would search the dictionaries for layers.
+        # Bypass Keras's `__setattr__`, which would search these dictionaries for layers.
         object.__setattr__(converted, "_original", original)
         object.__setattr__(converted, "_conversion", {**conversion, "attentions": attentions})
 

@@ -130,8 +130,8 @@ def key_projection(layer):
         if num_heads:
             return projections[0], (None, num_heads[0], None, width // num_heads[0])
     raise ValueError(
-        "A contextual prior needs attention with one sublayer that projects the keys of all inputs of its softmax, "
-        f'and a number of heads ({", ".join(_HEAD_COUNTS)}): use None, "fixed" or a fixed prior. '
+        "A contextual prior needs attention without sinks, with one sublayer that projects the keys, and one of the "
+        f'attributes {", ".join(_HEAD_COUNTS)}. For this layer, use None, "fixed" or a fixed prior. '
         f"Received: {type(layer).__name__}, path={layer.path!r}"
     )
 

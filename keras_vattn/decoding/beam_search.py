@@ -177,7 +177,7 @@ def _extend(beams, log_words, length_penalty, end_id):
 
 
 def _best(extended, num_beams):
-    """Return the K best extended beams, and for each of them the index of the beam that was extended, (B, K)."""
+    """Return the K best extended beams and the indices of their parents, (B, K)."""
     shape = tf.shape(extended["scores"])
     flat = {name: tf.reshape(x, [shape[0], -1]) for name, x in extended.items()}
     _, index = tf.math.top_k(flat["scores"], num_beams)

@@ -189,7 +189,7 @@ class Sampler:
             return tree.map_structure(lambda x: _split_draws(x, count), outputs)
 
         signature = [spec, prefix.specs, tf.TensorSpec((2,), tf.int32), tf.TensorSpec((), tf.int32)]
-        # Trace `draw` as one graph, because its eager operations take 2.5% longer. Trace it here, under the lock.
+        # Trace `draw` as one graph, which is 2.5% faster than eager operations. The caller holds `_trace_lock`.
         run_remainder = tf.function(draw, input_signature=signature, autograph=False)
         run_remainder.get_concrete_function()
         return prefix.run_prefix, run_remainder

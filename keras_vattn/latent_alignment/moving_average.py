@@ -5,7 +5,7 @@ from keras import ops
 
 
 def average_weight(layer):
-    """Create the weight that stores the average. Call this function in the `build` method of the layer."""
+    """Create the weight that stores the moving average. Call this function in the layer's `build` method."""
     return layer.add_weight(
         name="average",
         shape=(2,),

@@ -32,7 +32,7 @@ def product(x, kernel):
     TensorShape([2, 4, 5])
     """
     recorder = _recorder.get()
-    # Do not record a product in a branch or an inner loop of the step, because it belongs to another graph.
+    # A branch or an inner loop of the step is another graph, so do not record its products.
     is_recorded = recorder is not None and recorder.graph is tf.compat.v1.get_default_graph()
     return recorder.product(x, kernel) if is_recorded else matmul(x, kernel)
 

@@ -127,7 +127,7 @@ def test_invalid_extractors(tmp_path, extractor):
         path.write_text(text)
         fails(lambda: Extractor.load(tmp_path), f"{path}: expected an extractor of this program. Received: ")
     path.write_text(json.dumps(config | {"name": "VGG16", "regions": "windows"}))
-    fails(lambda: Extractor.load(tmp_path), f"{path}: this version cannot load VGG16 with windows.")
+    fails(lambda: Extractor.load(tmp_path), f"{path}: cannot load name=VGG16, regions=windows.")
 
 
 @pytest.mark.slow
