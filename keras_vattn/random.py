@@ -169,7 +169,7 @@ def uniform(shape, seed):
         seed: int32 tensor of shape (2,).
 
     Returns:
-        A float32 tensor of the given shape, the same with and without XLA.
+        A float32 tensor of the given shape. Its values are the same with and without XLA.
 
     Example:
 

@@ -54,7 +54,7 @@ _DETERMINERS = _table(
     "my mein _ e _ en em er, our unser _ e _ en em er"
 )
 _NUMBERS = _table("zwei two, drei three, vier four, fünf five, sechs six, sieben seven, acht eight, neun nine")
-# German stem of an adjective, to which `_adjective` adds an ending, and the English adjective.
+# Stem of a German adjective, to which `_adjective` adds an ending, and the English adjective.
 _TRAITS = _table(
     "jung young, müd tired, freundlich friendly, klug clever, ruhig quiet, stark strong, fröhlich cheerful"
 )

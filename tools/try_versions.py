@@ -3,9 +3,9 @@
     python -m tools.try_versions [--keras 3.12 3.15] [--resolutions lowest] [--tests TEST ...]
 
 Each version of Keras is tested twice: with the lowest and with the newest versions of all other dependencies that
-`pyproject.toml` allows. The tool prints a table with a row for each environment, which shows the last line of pytest.
-The folder `--logs` contains the whole output. The exit status is 1 if a test or an installation fails. The tool
-requires `uv`, because pip cannot install the lowest versions.
+`pyproject.toml` allows. The tool prints a table. The row of an environment shows the last line that pytest
+printed. The folder `--logs` contains the whole output. The exit status is 1 if a test or an installation fails. The
+tool requires `uv`, because pip cannot install the lowest versions.
 """
 
 import argparse
@@ -23,8 +23,8 @@ RESOLUTIONS = {"lowest": "lowest-direct", "newest": "highest"}
 
 
 def try_versions(python, keras, resolution, tests, logs):
-    """Run tests in a new environment; return three values: a dictionary of installed versions, the last line of pytest,
-    and whether all tests passed."""
+    """Run tests in a new environment; return three values: a dictionary of installed versions, the last line that
+    pytest printed, and whether all tests passed."""
     log_file = logs / f"keras-{keras}-{resolution}.log"
     with tempfile.TemporaryDirectory() as folder, log_file.open("w", encoding="utf-8") as log:
         interpreter = pathlib.Path(folder) / "bin" / "python"

@@ -85,7 +85,7 @@ def codec_of(options, part):
     min_count = options.captions.min_word_count
     vocabulary = Vocabulary.fit(counts, len(SPECIAL_TOKENS) + 10**6, min_count)
     if len(vocabulary) == len(SPECIAL_TOKENS):
-        raise InputError(f"--min-word-count: every word occurs less often; lower the number. Received: {min_count}")
+        raise InputError(f"--min-word-count: no word occurs at least {min_count} times; lower the number.")
     return Codec(vocabulary, RegionCodec.fit(options.regions, part.sources, part.captions.ids, words))
 
 

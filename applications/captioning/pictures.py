@@ -35,8 +35,8 @@ def draw_pictures(run, part, captions):
 
 
 def attended(run, part, row, caption):
-    """Return the words of a caption, and a dictionary of attention weights (T, R): "weights" or, for BAM,
-    "prior" and "posterior", which are sampled."""
+    """Return the words of a caption, and a dictionary of attention weights (T, R). For BAM, the weights are samples
+    under the keys "prior" and "posterior"; other models have only the key "weights"."""
     captions = Captions([part.captions.ids[row]], [[caption]])
     encoded = encode(run.options, part.codec, Part(captions, part.sources))
     ((inputs, _),) = encoded.batches(run.options)

@@ -35,7 +35,7 @@ CURVES = {
 NUM_STATISTICS = 32
 # The seed of samples is fixed, so that equal runs write equal reports.
 SEED = 0
-# Title and factor of each metric that `--layout uncertainty` reports for the most certain captions.
+# Metrics that `--layout uncertainty` reports for the most certain captions: title, factor to the printed unit.
 QUALITY = {"cider": ("CIDEr", 100.0), "true": ("True captions (%)", 100.0)}
 KINDS = {"color": tuple(scenes.COLORS), "shape": scenes.SHAPES}
 
@@ -146,8 +146,8 @@ def cells_of(part):
 
 
 def weights_deviation(run, part):
-    """Return "weights_sd", the standard deviation of sampled attention weights, averaged over the words of
-    `NUM_STATISTICS` captions, or an empty dictionary for deterministic weights."""
+    """Return a dictionary with "weights_sd", the standard deviation of sampled attention weights, averaged over the
+    words of `NUM_STATISTICS` captions. For deterministic weights, the dictionary is empty."""
     if MODELS[run.options.model].alignment is None:
         return {}
     batches = part.batches(run.options).unbatch().take(NUM_STATISTICS).batch(NUM_STATISTICS)

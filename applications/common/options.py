@@ -276,7 +276,7 @@ class UncertaintyOptions:
 
 @dataclasses.dataclass
 class CompareClassesOptions(CompareOptions):
-    """Options of `compare` for the layout uncertainty."""
+    """Options of `compare`, including those of `--layout uncertainty`."""
 
     ensemble: NoneOrSeveral = 5
     """Layout uncertainty: train ensembles of the baseline with this many members, one seed each; 0: no ensembles."""

@@ -53,7 +53,7 @@ WeightsFolder = Annotated[
 
 @dataclasses.dataclass
 class TextOptions:
-    """Texts; the default is sentences of Python's library, classified by topic"""
+    """Texts; the default is sentences from Python's standard library, labelled by topic"""
 
     task: Literal[tuple(TASKS)] = "classes"
     """Format of the files: a task of GLUE, or SQuAD. For files of your own: classes or score, with the columns text,
@@ -147,7 +147,7 @@ class ReportOptions:
 
 @dataclasses.dataclass
 class Options:
-    """Fine-tune a pretrained transformer; without data options, a tiny BERT on sentences of Python's library."""
+    """Fine-tune a pretrained transformer. The default is a tiny BERT on sentences from Python's standard library."""
 
     model: Literal["deterministic", "no_kl", "wc"] = "no_kl"
     """deterministic: the original attention. no_kl: stochastic attention without a prior. wc: with a prior (BAM-WC)."""

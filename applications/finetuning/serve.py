@@ -62,7 +62,7 @@ class Predictor(tf.Module):
 
 
 def logits_of(run, part):
-    """Return the outputs of the model for each batch of a split, with the attention at its mean."""
+    """Return the outputs of the model for each batch of a split. The attention is not sampled."""
     predict = run.models.training.predict_on_batch
     return [predict(inputs) for inputs, _ in progress(part.batches(run.options), "predicting")]
 

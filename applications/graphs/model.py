@@ -44,8 +44,8 @@ class Models:
     """The training model and the model for prediction, which share their layers.
 
     Attributes:
-        training: Maps "features" (N, D), "edges" (E, 2) and the nodes "targets" (M,) to logits (M, C). If neighbours
-            are sampled, it also reads "nodes_mask" (N,) and "edges_mask" (E,).
+        training: Maps "features" (N, D), "edges" (E, 2) and "targets" (M,), the indices of M nodes, to logits (M, C).
+            If neighbours are sampled, the inputs also include "nodes_mask" (N,) and "edges_mask" (E,).
         prediction: Maps "features" (N, D) and "edges" (E, 2) to logits (N, C).
     """
 

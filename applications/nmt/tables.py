@@ -12,7 +12,7 @@ KIND = Column("kind of PPL", "report.likelihood.kind")
 PERPLEXITY = Column("PPL", "report.likelihood.perplexity", logarithm=True)
 BLEU = Column("BLEU", "report.translation.bleu", 2)
 STEP = Column("s/step", "step_seconds", differs=False)
-# Title and factor of each metric that `--layout uncertainty` reports for the most certain translations.
+# Metrics that `--layout uncertainty` reports for the most certain translations: title, factor to the printed unit.
 QUALITY = {"bleu": ("BLEU", 1.0), "chrf": ("chrF", 1.0)}
 
 

@@ -64,7 +64,7 @@ class Codec:
             vocabulary = Vocabulary.fit(tokenizer.count(sentences), size, text.min_count)
             if len(vocabulary) == len(SPECIAL_TOKENS):
                 raise InputError(
-                    f"--min-count: every {name} word occurs less often; lower the number. Received: {text.min_count}"
+                    f"--min-count: no {name} word occurs at least {text.min_count} times; lower the number."
                 )
             encoders.append(TextEncoder(tokenizer, vocabulary))
         return cls(*encoders)

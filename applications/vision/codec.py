@@ -1,6 +1,6 @@
 """Converts images to the region features that a model reads.
 
-Shapes: N images, B images in a batch, R regions, D features of a region.
+Shapes: N images, B images in a batch, R regions, D features per region.
 """
 
 import dataclasses

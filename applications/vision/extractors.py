@@ -1,6 +1,6 @@
 """Computes region features from pixels; implements the command `features`. Works in graph mode, for exported models.
 
-Shapes: B images of S x S pixels, a grid of G x G cells, R = G x G regions, D features of a region.
+Shapes: B images of S x S pixels, a grid of G x G cells, R = G x G regions, D features per region.
 """
 
 import json

@@ -5,7 +5,7 @@
 rows. This is the published layout of bottom-up attention with adaptive region counts, plus `image_ids` (N,). A second
 layout can also be read: features (N, R, D), boxes (N, R, 6) and, if images have fewer than R regions, `num_boxes` (N,).
 
-Shapes: N images, n regions of one image, at most R regions, D features of a region.
+Shapes: N images, n regions of one image, at most R regions, D features per region.
 """
 
 import dataclasses

@@ -1,6 +1,6 @@
 """Defines `Regions`, a base class for the region features of a set of images, and `MemoryRegions`.
 
-Shapes: N images, B images in a batch, R regions of an image including padding, D features of a region.
+Shapes: N images, B images in a batch, R regions of an image including padding, D features per region.
 """
 
 import atexit

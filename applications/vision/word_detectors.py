@@ -3,7 +3,7 @@
 The network predicts p(word | cell) for each cell. A word is about an image if it is about at least one cell. The
 probability of this is the noisy-OR 1 - prod_cells (1 - p(word | cell)). Training needs only labels of whole images.
 
-Shapes: N images, B images in a batch, S x S pixels, a grid of G x G cells, D features of a cell, V words.
+Shapes: N images, B images in a batch, S x S pixels, a grid of G x G cells, D features per cell, V words.
 """
 
 import collections

@@ -86,7 +86,7 @@ class Codec(TextEncoder):
         text, tokenizer = options.text, _tokenizer(options)
         vocabulary = Vocabulary.fit(tokenizer.count(train.texts), text.vocabulary_size, text.min_count)
         if len(vocabulary) == len(SPECIAL_TOKENS):
-            raise InputError(f"--min-count: every word occurs less often; lower the number. Received: {text.min_count}")
+            raise InputError(f"--min-count: no word occurs at least {text.min_count} times; lower the number.")
         return cls(tokenizer, vocabulary)
 
     def save(self, folder):

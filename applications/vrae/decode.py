@@ -27,7 +27,7 @@ _SEED = tf.TensorSpec([2], tf.int32)
 
 class Writer(tf.Module):
     """Generates, encodes, reconstructs and scores sentences with the model of a `Run`. `sampling` defaults to the
-    options of the run. Methods that encode or read z_enc require a model with z_enc."""
+    sampling options of the run. Methods that compute or read the latent variable z_enc require a model with z_enc."""
 
     def __init__(self, run, sampling=None):
         super().__init__(name="writer")

@@ -87,7 +87,7 @@ class VariationalAlignment:
             )
         if num_networks not in (None, num_heads) or (per_head_prior and num_networks is None):
             raise ValueError(
-                'A prior with one network for each head must be "contextual", or have the `num_heads` of the layer. '
+                'For one network per head, pass prior="contextual" or a prior with the `num_heads` of the layer. '
                 f"Received: prior={prior!r}, prior.num_heads={num_networks}, per_head_prior={per_head_prior}, "
                 f"num_heads={num_heads}"
             )

@@ -32,8 +32,8 @@ def beam_search(
     Args:
         step: Function of ids (N,), the state and the position (a scalar). It returns logits or log-probabilities (N,
             V), the next state, and a dictionary of (N, ...) tensors to store for every step, such as attention weights.
-            N is B times `num_beams`. If the function reads other tensors, such as a memory, repeat them `num_beams`
-            times before a decoder prepares them: `decoder.prepare_memory(tf.repeat(memory, num_beams, axis=0))`.
+            N is B times `num_beams`. If `step` reads other tensors (B, ...), such as a memory, repeat their rows
+            `num_beams` times: `decoder.prepare_memory(tf.repeat(memory, num_beams, axis=0))`.
         state: Initial state, a structure of tensors (B, ...). `beam_search` repeats the tensors for the beams. `step`
             must not change their shapes or dtypes.
         start_ids: First input word of each sentence, (B,) int32.

@@ -175,7 +175,7 @@ def _signature(model, preprocessor, structure):
         if getattr(preprocessor, "tokenizer", None) is not None:
             structure = tf.TensorSpec([None], tf.string, "texts")
         elif preprocessor is getattr(model, "preprocessor", None) or isinstance(preprocessor, keras.Layer):
-            # `inputs` of a `Sequential` is a list, which must be unpacked.
+            # A `Sequential` has no `input`; its `inputs` is a list of one tensor.
             structure = getattr(model, "input", None)
             structure = (getattr(model, "inputs", None) or [None])[0] if structure is None else structure
     if structure is None:

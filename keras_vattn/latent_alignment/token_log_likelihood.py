@@ -29,14 +29,14 @@ class TokenLogLikelihood(FeatureInputs, keras.layers.Layer):
     It is the last layer of the network f in Deng et al. 2018, section 2.1. With targets, it returns only the
     log-likelihoods of the target words, (B, T, K). It computes the logits (B, T, K, V) in chunks of rows. The first
     chunk stores its probabilities; the backward pass recomputes the probabilities of later chunks, and skips rows whose
-    gradient is 0, such as the soft baseline. Matrix products use the compute dtype, everything else is float32.
+    gradient is 0. Matrix products use the compute dtype, everything else is float32.
 
     Instead of labels, targets may be weights of all V words at each step: a distribution over words, or votes, such as
     ten answers to a question about an image (Deng et al. 2018, section 4). A word with n votes counts like n labels.
     Divide all votes by their sum to count them like one label.
 
-    If each example has one query, you may omit the step axis: inputs (B, K, D) with targets (B,) or (B, V). Then omit
-    the axis from all inputs; `x[:, 0]` removes it from the results of `keras_vattn.CategoricalAttention`.
+    If each example has one query, you may omit the step axis from all inputs: inputs (B, K, D), targets (B,) or (B, V).
+    To remove this axis from a result `x` of `keras_vattn.CategoricalAttention`, use `x[:, 0]`.
 
     Formula:
         p(v | z_k) = "softmax"_v(W^T "inputs"_(t,k) + b)

@@ -16,11 +16,11 @@ class BayesianAttention(NamedAttention):
     `"fixed"` and `"contextual"`. The KL compares distributions of the unnormalised weights, and is summed over valid
     queries and keys (section 3.3).
 
-    To set the prior's parameters, use `keras_vattn.GammaPrior`, which documents beta, or `keras_vattn.LogNormalPrior`.
+    To set the parameters of the prior, pass a `keras_vattn.GammaPrior` or `keras_vattn.LogNormalPrior` as `prior`.
 
-    To start from the weights of a deterministic model, define the deterministic and the Bayesian model with
-    `keras_vattn.Attention`, because a weights file identifies layers by the names of their classes. If the prior has
-    weights, load with `skip_mismatch=True`, because the file lacks these weights.
+    To load the weights of a deterministic model, use `keras_vattn.Attention` instead of this class in both models:
+    a weights file identifies layers by their class names. If the prior has weights, load the file with
+    `skip_mismatch=True`, because the file lacks the weights of the prior.
 
     Formula:
         phi_(t,s) = "score"("query"_t, "key"_s)

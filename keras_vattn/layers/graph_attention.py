@@ -242,7 +242,7 @@ class GraphAttention(AlignmentLayer):
         return ops.reshape(ops.matmul(nodes, kernel), (-1, self.num_heads, self.units))
 
     def _score(self, value, keys, nodes_mask):
-        """Return the inputs of the alignment, with logits (H, E)."""
+        """Return the `AlignmentInputs` of the edges; their logits are (H, E)."""
         node_scores = []
         for kernel in (self.target_kernel, self.source_kernel):
             product = ops.multiply(value, ops.transpose(ops.cast(kernel, value.dtype)))
@@ -322,7 +322,7 @@ class GraphAttention(AlignmentLayer):
 
 
 def _psi_affects_prior(alignment, prior):
-    """Return whether p depends on the set of nodes over which Psi is normalised."""
+    """Return whether the argument `prior_over` has an effect on the prior."""
     if prior is None or not prior.reads_keys or type(prior).distribution is Prior.distribution:
         return False
     return not (alignment.kl_of == "weights" and isinstance(prior, LogNormalPrior))

@@ -63,7 +63,7 @@ class PredictedContext(GaussianLayer):
     """
 
     noise_name = "prediction"
-    # The initial b_s is 0, so the initial log sigma is near min_log_scale + softplus(0). Kernels are not scaled.
+    # Initial value of b_s. The initial log sigma is near min_log_scale + softplus(0).
     initial_log_scale = 0.0
 
     def __init__(

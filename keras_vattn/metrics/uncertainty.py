@@ -232,6 +232,6 @@ def _labelled(draws, labels):
 
 
 def _confidence(draws, labels):
-    """Return arrays (N,): the largest mean probability, and 1.0 if its class (the first in a tie) is wrong, or 0.0."""
+    """Return two arrays (N,): the largest mean probability, and 1.0 if the class with this probability is wrong."""
     mean = draws.mean(axis=0)
     return mean.max(axis=-1), (mean.argmax(axis=-1) != labels).astype("float64")

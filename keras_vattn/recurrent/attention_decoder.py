@@ -226,7 +226,7 @@ class AttentionDecoder(RecurrentDecoder):
             sequences["posterior_logits"] = posterior_logits
         result, state = self.run(sequences, memory, initial_state, inputs_mask, memory_mask, keep, training)
         if inputs_mask is not None and "logits" in result:
-            # `compute_mask` does not receive `return_logits`, so set these masks here.
+            # `compute_mask` does not receive `return_logits`, so set the masks of the query and logits here.
             for name in ("query", "logits"):
                 keras_private.set_mask(result[name], inputs_mask)
         if return_state:

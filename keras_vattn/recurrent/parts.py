@@ -56,7 +56,7 @@ class Part:
         return {}
 
     def start(self, batch_size, memory, initial_state):
-        """Return the initial state of this part, a dictionary. `initial_state` is the argument of the call."""
+        """Return the initial state of this part, a dictionary. `initial_state` is an argument of the decoder's call."""
         return {}
 
     def step(self, results, state, memory, noise, training):
@@ -68,7 +68,7 @@ class Part:
         return {}
 
     def kept(self, inputs):
-        """Return the names of the step results that the decoder must store for `after` and `account`."""
+        """Return the names of the results of `step` that the decoder stores and passes to `after` and `account`."""
         return ()
 
     def account(self, results, memory, noise, mask, training):

@@ -39,7 +39,7 @@ def test_encoding_counts_truncated_captions_and_unknown_words(tmp_path):
     assert part.target.shape == (10, 4) and part.tokens[1] == ["there", "is", "a"]
     assert part.report["captions_cut"] == 5
     assert part.report["unknown_words"] == np.sum(part.target == UNKNOWN) > 0
-    with pytest.raises(InputError, match="--min-word-count: every word occurs less often"):
+    with pytest.raises(InputError, match="--min-word-count: no word occurs at least 99 times"):
         run_of(tmp_path, min_word_count=99)
 
 

@@ -68,7 +68,7 @@ def test_rare_words_and_missing_columns_are_errors(tmp_path):
     rows = "".join(f"source{index}\ttarget{index}\n" for index in range(20))
     (tmp_path / "table.tsv").write_text(f"source\ttarget\n{rows}")
     for options, message in (
-        ({"min_count": 9}, "--min-count: every source word occurs less often; lower the number. Received: 9"),
+        ({"min_count": 9}, "--min-count: no source word occurs at least 9 times; lower the number."),
         ({"target_column": "question"}, "table.tsv:1: no column named 'question'"),
     ):
         values = {"out": tmp_path / "new", "train_table": tmp_path / "table.tsv", **options}

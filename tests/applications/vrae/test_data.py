@@ -79,7 +79,7 @@ def test_invalid_calls(run_of, tmp_path):
     for more, message in (
         ({"train_text": None}, "--test-text requires --train-text"),
         ({"text_column": "review"}, "--text-column: expected a CSV or TSV file"),
-        ({"min_count": 1000}, "--min-count: every word occurs less often"),
+        ({"min_count": 1000}, "--min-count: no word occurs at least 1000 times"),
     ):
         VRAE_CASE.fails(message, *VRAE_CASE.train(tmp_path / "run"), *words_of(more))
     assert not (tmp_path / "run").exists()
