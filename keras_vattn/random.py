@@ -188,7 +188,7 @@ def _bits(shape, seed):
     keys = tf.reshape(key, (1,))
 
     def generate(num_pairs, word):
-        # Generate one int64 for two uint32 words: on a CPU, this halves the time under XLA.
+        # Generate int64 words and split each into two uint32 words, which halves the time under XLA on a CPU.
         return tf.bitcast(_philox((num_pairs,), keys, (0, word), tf.int64), tf.uint32)
 
     return _entries(shape, generate, tf.equal(key, 0), _SECOND_DRAW_COUNTER, _DRAW_COUNTER)

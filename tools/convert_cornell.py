@@ -37,7 +37,7 @@ def _rows(path, num_fields):
     """Read a file of the corpus, which is encoded in ISO-8859-1; return its rows, lists of `num_fields` str."""
     rows = []
     for number, line in enumerate(path.read_text(encoding="iso-8859-1").split("\n"), start=1):
-        # If the last field is empty, the line ends with the separator. Add its last space, which some editors remove.
+        # Editors may remove the last space of the separator before an empty last field, so end every line with a space.
         fields = f"{line.rstrip()} ".split(_BETWEEN)
         if line and len(fields) != num_fields:
             raise SystemExit(f"{path}: line {number}: expected {num_fields} fields. Received: {len(fields)}")

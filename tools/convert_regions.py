@@ -76,7 +76,7 @@ def read_hdf5(path):
 
 
 def read_source(path, transposed=False):
-    """Yield (id, features (n, D), boxes (n, 4) or `None`) for each image of a source."""
+    """Yield (id, features (n, D), boxes (n, 4) or `None`) for each image in a folder or file."""
     path = pathlib.Path(path)
     if path.is_dir():
         return read_folder(path, transposed)

@@ -126,7 +126,7 @@ class Comparison:
 
     @property
     def models(self):
-        """Dictionary from each entry of `--models` to the value of `--model` in its runs."""
+        """Dictionary from each name in `--models`, such as `wc:prior_beta=10`, to its model, such as `wc`."""
         return {run.name: run.options.model for run in self.planned}
 
     def _digest_of_data(self, run_options):

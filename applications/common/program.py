@@ -143,7 +143,7 @@ class Program:
         folder = None if stored is None else RunFolder(run.out, stored)
         done = 0 if folder is None else folder.num_epochs()
         if options.fit.epochs < done:
-            raise InputError(f"--epochs: the run already has {done} epochs. Received: {options.fit.epochs}")
+            raise InputError(f"--epochs: must be at least {done} to resume this run. Received: {options.fit.epochs}")
         # Once a run has saved its state, it no longer reads the run that --start-from names.
         if run.start_from is not None and (folder is None or not (folder.path / CHECKPOINT).exists()):
             self._check_start(options)

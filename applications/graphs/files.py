@@ -65,7 +65,7 @@ def read_npz(path):
         raise InputError(f"{path}: expected a NumPy archive of plain arrays.") from error
     for name in (*(() if "features" in arrays else _SPARSE), "labels", "edges"):
         if name not in arrays:
-            raise InputError(f"{path}: expected an array {name}. Received: {', '.join(sorted(arrays)) or 'nothing'}")
+            raise InputError(f"{path}: expected the array {name}. Received: {', '.join(sorted(arrays)) or 'nothing'}")
     if "features" not in arrays:
         *content, shape = (arrays[name] for name in _SPARSE)
         try:

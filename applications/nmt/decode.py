@@ -57,7 +57,7 @@ class Translator(PairModule):
 
     @in_graph(TEXTS, INTEGER, INTEGER)
     def uncertain(self, texts, num_samples, seed):
-        """Translate texts (B,) and return the results of `uncertainty`."""
+        """Encode texts (B,) and call `uncertainty`."""
         return self.uncertainty(self._encode(texts), num_samples, seed)
 
     @in_graph(IDS, INTEGER, INTEGER)

@@ -75,8 +75,8 @@ class EncodedPairs:
 
 
 def read_inputs(options, encoder, max_length):
-    """Return two values: the lines of the input that `GenerateOptions` name, and `IdRows` of the lines that are not
-    blank. Print how many lines are truncated and how many tokens are unknown, if any."""
+    """Read the lines of `--input` or standard input. Return all lines, and `IdRows` of the lines that are not blank.
+    Print how many lines are truncated and how many tokens are unknown, if any."""
     lines = read_input(options)
     ids, report = encoder.encode_numpy(list(filter(has_word, lines)), max_length)
     if report.num_truncated or report.num_unknown:
@@ -93,7 +93,7 @@ def write_samples(path, rows):
 
     `rows` is a list of samples. A sample is a list of (label, sentence), each written as one line.
     """
-    # Sentences from a table may contain line breaks, which would split the line.
+    # Write each sentence on one line, although sentences from a table may contain line breaks.
     texts = [[f"{label:12}{' '.join(sentence.split())}" for label, sentence in row] + [""] for row in rows]
     first, some = ([line for row in random_rows(len(texts), most) for line in texts[row]] for most in (5, 200))
     write_text_atomically(path, "\n".join(some) + "\n")

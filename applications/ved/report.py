@@ -20,7 +20,7 @@ from applications.text.perplexity import likelihood_report
 from applications.ved.decode import Generator, write
 from applications.ved.model import MODELS
 
-# Number of sentences with reported attention weights; alignment.png shows every second one of them.
+# Number of sentences whose attention weights are in the report. alignment.png shows half of these sentences.
 NUM_ALIGNMENTS = 8
 FIGURES = {f"bleu_{order}": f"BLEU-{order}" for order in range(1, 5)}
 FIGURES |= {"entropy": "entropy (nats)", "dist_1": "Dist-1", "dist_2": "Dist-2"}

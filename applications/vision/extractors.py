@@ -125,7 +125,7 @@ def extract(extractor, images):
 
 
 def write_features(options, words=None):
-    """Write the features of images, and the extractor that computed them, into the folder that `FeaturesOptions` name.
+    """Write the features of `options.images`, and the extractor that computed them, into the folder `options.out`.
     For `words`, see `make_extractor`."""
     images, out = open_images(options.images), pathlib.Path(options.out)
     extractor = make_extractor(options.extractor, images, words)

@@ -105,7 +105,7 @@ def build(side, cells, shares):
 
 
 def noisy_or(logits):
-    """Return the log-odds (B, V) that a word is about at least one cell, from the log-odds (B, G, G, V) for each cell.
+    """Return the log-odds (B, V) that a word describes at least one cell, given the log-odds (B, G, G, V) of each cell.
 
     1 - p = prod_cells sigmoid(-logit) = exp(-s) with s = sum_cells softplus(logit), and the log-odds are
     log(exp(s) - 1) = s + log(1 - exp(-s)), which does not overflow for large s.

@@ -10,7 +10,7 @@ _LONGEST_TABLE = 4096
 
 
 class DenseKeys(Keys):
-    """Keys of dense logits (..., T, S), where every query has one logit for each of the S keys.
+    """Keys for dense logits (..., T, S): every query has one logit for each of the S keys.
 
     Args:
         mask: Boolean tensor that broadcasts to (..., T, S), `True` where a query may attend to a key. `None` allows all

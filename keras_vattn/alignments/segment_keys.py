@@ -9,7 +9,7 @@ from keras_vattn.support.segments import gather, segment_sum
 
 
 class SegmentKeys(Keys):
-    """Keys of sparse logits (..., E), such as one logit for each of the E edges of a graph.
+    """Keys for sparse logits (..., E), such as one logit for each of the E edges of a graph.
 
     Entry e belongs to the query (row) `row_ids[e]` and the key `key_ids[e]`. The entries may be in any order. Memory
     grows with E, not with the number of rows times the number of keys. Leading axes, such as heads, share the ids.
@@ -82,7 +82,7 @@ class SegmentKeys(Keys):
         if not leading or (isinstance(num_lists, int) and num_lists == 1):
             reduced = segment_reduction(ops.reshape(x, (-1,)), self.row_ids, self.num_rows)
         else:
-            # Flatten x, and give each leading index its own ids. This is a third faster than a reduction of columns.
+            # Flatten x, with separate segments for each leading index: a third faster than reducing the transposed x.
             first = ops.arange(num_lists, dtype="int64")[:, None] * ops.cast(self.num_rows, "int64")
             ids = ops.reshape(first + self.row_ids, (-1,))
             reduced = segment_reduction(ops.reshape(x, (-1,)), ids, num_lists * self.num_rows)

@@ -54,13 +54,13 @@ def to_bayesian(
     `AdditiveAttention`, and to every `keras_hub.layers.CachedMultiHeadAttention`, at any depth of the model. A layer
     that is called several times, such as the attention of ALBERT, remains one layer. Subclasses of these classes are
     converted unless they change how the weights are computed. In other layers whose class name contains Attention, as
-    in Llama and T5, the softmax (a sublayer, or a call of `ops.softmax`) becomes a `StochasticSoftmax`. The new model
+    in Llama and T5, a `StochasticSoftmax` replaces the `Softmax` sublayer or the call of `ops.softmax`. The new model
     has the class of the original. Until you train the new model, its predictions with the mean weights equal those of
     the original. `fit` samples the weights and adds the KLs to the loss. The new model is not compiled.
 
     The config of the model describes the conversion, so `.keras` files load in any process that imports keras_vattn. In
-    self-attention, a position that no query can attend to is padding, and the query at this position adds no KL. In
-    KerasHub models, only the padding mask identifies padding.
+    self-attention without a `StochasticSoftmax`, padded queries add no KL. A query is padded if its position is masked
+    as a key for all queries. In KerasHub models, only the padding mask identifies padding.
 
     Args:
         model: A built `keras.Model`: a functional model, or a subclass with a `get_config`.
@@ -197,9 +197,9 @@ def _select_attentions(model, attentions, layers, skip_unknown):
     unknown = [x for x in selected if x not in convertible]
     if unknown and not skip_unknown:
         raise ValueError(
-            "`to_bayesian` converts attention of Keras and KerasHub. It also converts other classes with Attention in "
-            "their names, if they have a keras.layers.Softmax over the last axis or call keras.ops.softmax or "
-            "keras.ops.dot_product_attention. Convert other attention yourself, or skip it with `layers` or "
+            "`to_bayesian` converts the attention layers of Keras and KerasHub. It also converts layers with Attention "
+            "in their class name, if they have a keras.layers.Softmax over the last axis or call keras.ops.softmax or "
+            "keras.ops.dot_product_attention. Convert other layers yourself, or skip them with `layers` or "
             f"skip_unknown=True. Received: {_describe(unknown)}"
         )
     if candidates and not selected:

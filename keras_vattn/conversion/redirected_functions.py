@@ -131,7 +131,7 @@ def _is_keras_function(function):
 @functools.cache
 def _calls_softmax(function, callers=()):
     """Return whether a function calls Keras's softmax, directly or through other functions of its module. `callers`
-    lists the functions that lead to this function."""
+    are the functions already being checked, which are not checked again."""
     if _is_keras_function(function):
         return False
     names = names_in(function.__code__)

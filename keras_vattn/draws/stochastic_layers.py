@@ -59,8 +59,8 @@ def drawing_layers(model):
     invalid = [layer for layer in layers if not reads_requests(layer)]
     if invalid:
         raise ValueError(
-            "A layer with `is_stochastic = True` must be a subclass of keras_vattn.StochasticLayer that calls "
-            "`noise_seed` and does not override `draws`, the sampling request at inference. "
+            "A layer with `is_stochastic = True` must be a subclass of keras_vattn.StochasticLayer. It must call "
+            "`noise_seed`, and must not override the property `draws`. "
             f"Received: {', '.join(f'{type(layer).__name__}(name={layer.name!r})' for layer in invalid)}"
         )
     return layers

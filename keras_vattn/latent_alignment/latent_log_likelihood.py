@@ -80,7 +80,7 @@ class LatentLogLikelihood(keras.layers.Layer):
             self.average = average_weight(self)
 
     def load_own_variables(self, store):
-        # A file saved with another baseline contains no average, so the average restarts at the first training call.
+        # A file saved with another baseline has no moving average, so keep the initial value of the average.
         if store.keys() and self.average is not None:
             super().load_own_variables(store)
 

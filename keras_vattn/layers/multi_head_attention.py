@@ -200,8 +200,8 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
         for name, x in (("value", value), ("key", value if key is None else key)):
             if rank < 3 or len(x.shape) != rank or not fits(batch_shape(x), batch_shape(query)):
                 raise ValueError(
-                    f"`query` and `{name}` must have equal ranks of at least 3, and equal lengths of axes that are not "
-                    f"attended over. Received: query.shape={tuple(query.shape)}, {name}.shape={tuple(x.shape)}"
+                    f"`query` and `{name}` must have the same rank, at least 3. Only attention axes and the last axis "
+                    f"may differ in length. Received: query.shape={tuple(query.shape)}, {name}.shape={tuple(x.shape)}"
                 )
         if key is not None and not fits(key.shape[:-1], value.shape[:-1]):
             raise ValueError(

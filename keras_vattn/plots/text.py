@@ -23,7 +23,7 @@ def write(method, *arguments, **options):
 
 
 def readable(token, longest=_LONGEST_TOKEN, spaces=True):
-    """Return a visible token. A character that no installed font contains becomes its code point, like [4E00]."""
+    """Return `visible(token)`, with code points such as [4E00] for characters that no installed font contains."""
     return "".join(
         character if character.isspace() or _font_with(character) else f"[{ord(character):04X}]"
         for character in visible(token, longest, spaces)

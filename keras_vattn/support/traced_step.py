@@ -17,9 +17,9 @@ class TracedStep:
     Attributes:
         output_structure: Structure of the outputs.
         outputs: List of the outputs, tensors of the graph.
-        products: List of the recorded `Product`s.
-        is_pure: Whether the step has no random operations, side effects or complex numbers. A variable in a branch or
-            in an inner loop counts as a side effect.
+        products: List of `Product`s, the recorded matrix products of the step.
+        is_pure: Whether the step has no random operations, side effects or complex numbers, and reads no variable in a
+            branch or in an inner loop.
     """
 
     def __init__(self, step, inputs, state):

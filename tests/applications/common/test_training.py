@@ -124,7 +124,7 @@ def test_a_resumed_run_has_no_other_options(toy, trained_toy):
     before, words = (trained_toy / "config.yaml").read_bytes(), ["train", "--resume", "--out", trained_toy]
     message = "seed: 0 in the folder, 3 requested; units: 4 in the folder, 9 requested"
     toy.fails(message, *words, "--units", 9, "--seed", 3)
-    toy.fails("--epochs: the run already has 2 epochs. Received: 1", *words, "--epochs", 1)
+    toy.fails("--epochs: must be at least 2 to resume this run. Received: 1", *words, "--epochs", 1)
     assert (trained_toy / "config.yaml").read_bytes() == before
 
 

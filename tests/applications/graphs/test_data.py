@@ -71,7 +71,7 @@ def test_an_archive(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"features": None}, "expected an array feat_data"),
+        ({"features": None}, "expected the array feat_data"),
         ({"edges": np.array([[0, 7]])}, "edge 0, 0 to 7: expected nodes from 0 to 6"),
         ({"edges": EDGES.T}, r"expected edges of shape \(E, 2\)"),
         ({"edges": EDGES * 1.0}, "edges: expected integers"),
