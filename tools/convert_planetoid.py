@@ -95,12 +95,12 @@ def read_pickle(path):
 def read_planetoid(prefix):
     """Return the graph that is stored in the files `PREFIX.*`.
 
-    Row i of tx and ty belongs to the node whose number is line i of test.index. In Citeseer, some numbers are missing
-    from test.index; these nodes have zeros as features, and no label.
+    Row i of tx and ty belongs to the node whose number is line i of test.index. In Citeseer, some nodes are missing
+    from test.index; their features are 0, and they have no label.
 
     Returns:
         Features (N, D); labels (N,), -1 for unknown; edges (E, 2) in the order of the file; and a dictionary from
-        "train", "valid" and "test" to node numbers: the nodes of y, the next 500 nodes, and the nodes in test.index.
+        "train", "valid" and "test" to node numbers: the first len(x) nodes, the next 500, and the nodes in test.index.
     """
     parts = {name: read_pickle(f"{prefix}.{name}") for name in (*_ARRAYS, "graph")}
     try:

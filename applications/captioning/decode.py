@@ -98,7 +98,7 @@ class Captioner(ImageModule):
         return written_of(captions.pop("captions").numpy(), captions.pop("words").numpy(), captions)
 
     def written_about(self, features, boxes, num_regions, num_draws, seed):
-        """Caption precomputed region features; return the result of `written`."""
+        """Return the result of `written` for images whose region features are already computed."""
         inputs = self._regions.value.inputs(features, boxes)
         return self.written(*self._padded(inputs, num_regions), num_draws, seed)
 

@@ -30,9 +30,9 @@ class Predictor:
         model: `keras.Model` that predicts with the mean of the attention.
         probabilities: Function from the model's outputs, concatenated over batches, to probabilities (..., N, C).
         drawn: `keras.Model` that samples its attention weights; `None` if the attention is deterministic.
-        drops: Whether the model has dropout layers.
+        drops: Whether the model has dropout layers; if so, `draws` can sample their masks.
         max_rows: Argument `max_rows` of `keras_vattn.posterior_predictive`.
-        samplers: Dictionary {(model, kind): `keras_vattn.Sampler`}. Share it between predictors to trace models once.
+        samplers: Dictionary {(model, kind): `keras_vattn.Sampler`}. Predictors that share it trace each model once.
     """
 
     labels: np.ndarray

@@ -151,10 +151,10 @@ def load_codec(options, folder):
 
 
 def encode(options, codec, part, training=False):
-    """Return the `EncodedPairs` of an `AlignedText`.
+    """Encode `part`, the `AlignedText` of a split, and return its `EncodedPairs`.
 
-    Training pairs longer than `max_length` tokens are dropped and counted. Training pairs with an empty side raise
-    `InputError`; `skip_invalid` drops and counts them instead. In other splits, long sentences are truncated.
+    Training pairs longer than `max_length` tokens are dropped and counted. If the source or target is empty, the pair
+    raises `InputError`; with `skip_invalid`, it is dropped and counted. In other splits, long sentences are truncated.
     """
     limit = None if training else options.text.max_length
     encoded = pairs.EncodedPairs.encode(codec, part, limit, limit)

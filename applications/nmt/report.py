@@ -192,8 +192,8 @@ def controls(translator, run, part):
 
 
 def alignment_report(translator, codec, part):
-    """Return the mean entropy of each of the `Translator.alignments`, in nats per word. With gold links, also
-    merge subwords into words, link each target word to its most probable source word, and score these links."""
+    """Return the mean entropy of each alignment in `Translator.alignments`, in nats per token. With gold links, also
+    return scores of the predicted links, which connect each target word to its most probable source word."""
     entropies, predicted, words = {}, {}, None
     pairs, links = part.pairs, part.pairs.links
     if links is not None:

@@ -64,7 +64,7 @@ class PieceTokenizer(Tokenizer):
 
 
 class PieceEncoder(TextEncoder):
-    """A `TextEncoder` that lists its pieces; special tokens that occur in a text are encoded as unknown."""
+    """A `TextEncoder` with methods that return pieces. It encodes special tokens that occur in a text as unknown."""
 
     def encode_ragged(self, strings):
         ids = super().encode_ragged(strings)
@@ -86,7 +86,7 @@ class PieceEncoder(TextEncoder):
 class SubwordEncoder(PieceEncoder):
     """Convert between strings and the ids of a SentencePiece model.
 
-    `decode` restores spaces. Reports count a run of unknown characters as one unknown token.
+    `decode` restores spaces. Adjacent unknown characters are encoded as one unknown token.
 
     Example:
 

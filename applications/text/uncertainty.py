@@ -32,7 +32,7 @@ def uncertainty_of(log_words, target, noise=None, num_samples=1, seed=0):
     Args:
         log_words: Function that returns log p (B, T, V) of every word, given the words before it in `target`.
         target: Generated ids (B, T), with padding after the end.
-        noise: `keras_vattn.Sampler` that samples once per sentence; `None` for only the measures that need no sampling.
+        noise: `keras_vattn.Sampler` that samples once per sentence; `None` omits the measures that need samples.
         num_samples: Number of samples, M.
         seed: Integer, or a scalar tensor.
     """

@@ -36,7 +36,7 @@ QUESTION_TYPES = ("color", "shape", "presence", "number", "relation", "one of se
 NUM_VOTES = 10
 
 _TIPS = [(np.sin(angle), -np.cos(angle)) for angle in 2 * np.pi / 5 * np.arange(5)]
-# Tests whether points of the square [-1, 1] x [-1, 1] are inside a shape; x points right and y down.
+# Each function returns whether points in the square [-1, 1] x [-1, 1] are inside a shape; x points right, y down.
 _INSIDE = {
     "circle": lambda x, y: x**2 + y**2 <= 1.0,
     "square": lambda x, y: np.maximum(abs(x), abs(y)) <= 0.86,
@@ -197,12 +197,12 @@ def questions_of(scene, generator, count, types=QUESTION_TYPES):
 
 
 def caption_columns(scenes, count, kind):
-    """Return `count` captions per scene as a dictionary of lists: "row" (scene number) and fields of `Caption`."""
+    """Return a dictionary of lists: "row" (scene number) and the fields of `Caption`; `count` captions per scene."""
     return _columns(scenes, functools.partial(captions_of, kind=kind), _CAPTIONS, count, Caption._fields)
 
 
 def question_columns(scenes, count, types=QUESTION_TYPES):
-    """Return `count` questions per scene as a dictionary of lists: "row" (scene number) and fields of `Question`."""
+    """Return a dictionary of lists: "row" (scene number) and the fields of `Question`; `count` questions per scene."""
     return _columns(scenes, functools.partial(questions_of, types=types), _QUESTIONS, count, Question._fields)
 
 

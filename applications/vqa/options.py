@@ -90,7 +90,7 @@ class NetworkOptions:
 
 @dataclasses.dataclass
 class AlignmentOptions(PosteriorOptions, vision.AlignmentOptions):
-    """Attention; none uses the value that the paper states for the model"""
+    """Attention; options set to none get the paper's values"""
 
 
 @dataclasses.dataclass

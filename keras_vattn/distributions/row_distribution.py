@@ -171,7 +171,7 @@ def drawn_divergence(q, p, keys, seed, noise=None):
         return keys.sum(q.log_density(log_draw) - p.log_density(log_draw))
     if q.reparameterization_type != tfp.FULLY_REPARAMETERIZED:
         raise ValueError(
-            "This KL is not registered, so it is estimated from draws of q, which need a gradient: use a fully "
+            "This KL is not registered, so it is estimated from draws of q. The draws need a gradient: use a fully "
             f"reparameterized q, or `tfd.RegisterKL`. Received: q={type(q).__name__}, p={type(p).__name__}"
         )
     draw = q.sample(seed=seed)

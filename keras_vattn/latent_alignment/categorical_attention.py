@@ -232,7 +232,7 @@ class CategoricalAttention(StochasticLayer):
         return Categorical(self._alignment_of_call(arguments, options)["log_prior"])
 
     def posterior_distribution(self, *arguments, **options):
-        """Return q(z) for the arguments of a call, or p(z) without posterior logits; see `prior_distribution`."""
+        """Return q(z) for the arguments of a call, or p(z) if `posterior_logits` is None; see `prior_distribution`."""
         alignment = self._alignment_of_call(arguments, options)
         log_posterior = alignment["log_posterior"]
         return Categorical(alignment["log_prior"] if log_posterior is None else log_posterior)

@@ -193,7 +193,7 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         return Seeds(noise, dropout, bool(training))
 
     def draw_temperature(self, training, temperature):
-        """Return the factor of sigma. It is 1 in training; at inference, `posterior_draws` or the layer sets it."""
+        """Return the factor on sigma: 1 in training; otherwise that of `posterior_draws`, or else `temperature`."""
         if training:
             return 1.0
         draws = self.draws
@@ -277,8 +277,8 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         return [x for x in losses if id(x) not in other_replicas], [x for x in added if x.thread == thread]
 
     def _log(self, added):
-        """Add each KL to the log once, when its loss is read. If the call itself updated the log, the graph of every
-        `predict` would have to compute the KL."""
+        """Add each KL to the log once, when the losses are read. If the call of the layer updated the log, `predict`
+        would also have to compute the KL."""
         if not added:
             return
         for divergence in added:
@@ -307,7 +307,7 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         return weight
 
     def count_call(self, training):
-        """Increase the count of training calls, if the layer has a count. `add_divergence` does this in every call."""
+        """Count a training call, if the layer counts them. `add_divergence` calls this method."""
         if training and self.call_count is not None:
             self.training_calls.assign_add(1)
 

@@ -5,11 +5,10 @@ from keras_vattn.plots.figure import draw_curves, draws_by_model, require_matplo
 
 
 def risk_coverage_curve(draws, labels, uncertainty=None, title=None, path=None, dpi=150):
-    """Plot the fraction of mistakes (risk) among the most certain examples against their fraction of the data
-    (coverage).
+    """Plot risk (the error rate of the most certain examples) against coverage (the fraction of examples included).
 
-    At coverage 1, all examples are included, so the risk is the error rate. The legend shows the area under the curve,
-    `keras_vattn.metrics.risk_coverage_area`.
+    At coverage 1, all examples are included, so the risk is the error rate of the model. The legend shows the area
+    under the curve, `keras_vattn.metrics.risk_coverage_area`.
 
     Args:
         draws: Probabilities (num_samples, N, C); pass a single prediction p as p[None]. To plot one curve per model,
