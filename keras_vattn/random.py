@@ -241,8 +241,8 @@ def dropout_seed(seed_generator):
 def dropout_mask(shape, rate, seed):
     """Draw a dropout mask, which is `False` for entries that are dropped.
 
-    If both numbers of the seed are at least 0, the mask equals the mask that Keras's dropout draws in float32 without
-    XLA, with `tf.nn.experimental.stateless_dropout`.
+    If both numbers of the seed are at least 0, the mask is the same as in Keras's dropout in float32 without XLA,
+    which calls `tf.nn.experimental.stateless_dropout`.
 
     Args:
         shape: Shape of the result, a tuple of integers and scalar tensors.

@@ -52,7 +52,7 @@ class _Csr:
         return matrix.toarray()
 
 
-# Names that a pickle may contain, with their replacements. `dict` replaces `defaultdict`, which adds missing keys.
+# Names that a pickle may contain, with their replacements. `dict` replaces `defaultdict`, which hides missing keys.
 _ALLOWED = {
     "numpy.dtype": _Dtype,
     "numpy.ndarray": None,

@@ -17,7 +17,7 @@ _END = re.compile(r"(?<!e\.g\.)(?<!i\.e\.)(?<!cf\.)(?<=[.!?])\s+(?=[\"'(A-Z])")
 _HEADING = re.compile(r"^([*=\-~^\"])\1{2,}$")
 # Signs of code: grammar rules, prompts, assignments and tables. A paragraph with one of these signs is skipped.
 _CODE = re.compile(r"::=|>>>|\s=\s|---|\|\s|^\s*(#|@)|;\s*$")
-# Signs of names and operators. Sentences with such a sign are skipped, because most of their tokens would be symbols.
+# Characters in code. A sentence with such a character is skipped, because most of its tokens would be symbols.
 _SYMBOLS = re.compile(r"[_=\[\]{}\\<>%@|;^+/~`$&]|\(\)|''|\.\.\.")
 _MARKUP = re.compile(r'["*]')
 MIN_WORDS, MAX_WORDS = 4, 40

@@ -26,7 +26,7 @@ _ENGLISH = babel.Locale("en")
 MAX_STATEMENT_TOKENS = 16
 # Use only this many countries, those with the most facts.
 NUM_TERRITORIES = 64
-# Each word of a key must occur this often, so that the model learns to write it. The model only reads answers.
+# Each word of a key must occur at least this often, so that a model learns to write the word in its questions.
 MIN_KEY_OCCURRENCES = 20
 
 # Languages in Latin script whose names of countries are similar, so that words recur.

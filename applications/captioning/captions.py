@@ -26,8 +26,8 @@ SPLITS = {"train": "train", "restval": "train", "val": "valid", "test": "test"}
 
 @dataclasses.dataclass
 class Captions:
-    """Image ids, and a list of captions for each image. `skipped` counts captions without words, which are skipped;
-    `uncaptioned` counts images without captions, which are skipped."""
+    """Image ids, and a list of captions for each image. `skipped` counts the captions that were skipped because
+    they have no words; `uncaptioned` counts the images that were skipped because they have no captions."""
 
     ids: list
     captions: list

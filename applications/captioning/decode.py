@@ -139,7 +139,7 @@ class Captioner(ImageModule):
 
 
 def generate(run, options):
-    """Yield a caption for each input line, which names an image; add the uncertainty if the options request it."""
+    """Yield a caption of the image that each input line names; add the uncertainty if the options request it."""
     names = [line.strip() if has_word(line) else "" for line in read_input(options, is_text=False)]
     captioner = Captioner(run)
 

@@ -146,7 +146,7 @@ def _example(position, row, indices, width, task):
 
 
 def embedded_parts():
-    """Return the built-in `Texts` of each split: sentences with topics as labels. The splits share no docstring."""
+    """Return the built-in `Texts` of each split: docstring sentences with topics. No docstring is in two splits."""
     parts = {name: Texts([], None, []) for name in embedded.TENTHS}
     for text, topic, tenth in embedded.labelled():
         part = next(parts[name] for name, tenths in embedded.TENTHS.items() if tenth in tenths)

@@ -1,6 +1,6 @@
 """Read SQuAD questions, split contexts into windows of tokens, and compute the official metrics.
 
-Shapes: N windows, B windows of a batch, L tokens.
+Shapes: N windows in total, B windows per batch, L tokens per window.
 """
 
 import collections

@@ -81,8 +81,8 @@ def read_other(options, evaluation, labelled=True):
 
 
 def encode(options, codec, part, training=False):
-    """Order and scale the features of a `Part` and number its classes as in the codec. Raise `InputError` if the model
-    was trained on other features or classes."""
+    """Return a `Part` whose feature order, feature scale and class numbers match the codec. Raise `InputError` if the
+    model was trained with different features, or without one of the classes."""
     graph, classes, columns = part.graph, codec["classes"], codec["columns"]
     features, labels = graph.features, graph.labels
     if columns and graph.columns not in (None, columns):

@@ -105,7 +105,7 @@ def read_tables(path, edges_path, labelled=True):
         row = dict(zip(header, cells))
         node, split = row["node"], row.get("split")
         if node in lines:
-            raise InputError(f"{position}: expected each node once. Received: {node}, as in line {lines[node]}")
+            raise InputError(f"{position}: expected each node once. Received: {node}, also in line {lines[node]}")
         try:
             features.append([float(row[name]) for name in columns])
         except ValueError as error:

@@ -9,7 +9,7 @@ from applications.common.batches import prefetched
 
 
 class NeighborSampler:
-    """Samples neighbours in a graph with `num_nodes` nodes; `edges` (E, 2) are pairs of source and target."""
+    """Samples neighbours in a graph with `num_nodes` nodes. Each row of `edges` (E, 2) is a pair (source, target)."""
 
     def __init__(self, edges, num_nodes):
         order = np.argsort(edges[:, 1], kind="stable")

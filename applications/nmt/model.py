@@ -63,7 +63,7 @@ class Model:
 
     @property
     def inference(self):
-        """Name of the default inference in reports; the model `relaxed` needs samples (Deng et al. 2018)."""
+        """Default of `--inference`: samples for the model `relaxed` (Deng et al. 2018), no samples for other models."""
         return "sample:10" if self.alignment == "relaxed" else self.inference_without_draws
 
     @property

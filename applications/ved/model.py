@@ -117,7 +117,7 @@ class Models:
         return self.decoder.start(ops.shape(source)[0], memory, initial_state_of(encoded))
 
     def log_likelihood(self, target_input, target, encoded, source):
-        """Return log p(target | encoded) in nats, (B,); padding in `source` (B, S) is masked in the memory."""
+        """Return log p(target | encoded) in nats, (B,). The attention ignores padding in `source` (B, S)."""
         decoded, logits = self.decode(source, encoded, self.target_embedding(target_input), target_input), self.logits
         if logits.latent is None:
             return sequence_log_likelihood(target, logits(decoded), ignore_class=PAD)

@@ -129,7 +129,7 @@ def open_images(path):
         if file.suffix.lower() in ENDINGS and not file.name.startswith(".") and file.is_file()
     )
     if not files:
-        raise InputError(f"{path}: expected files that end in {', '.join(ENDINGS)}. Received: no such file")
+        raise InputError(f"{path}: expected files that end in {', '.join(ENDINGS)}. Received: none")
     file_of = {}
     for file in files:
         if (other := file_of.setdefault(image_id(file), file)) != file:

@@ -97,9 +97,10 @@ class FixedPrior(Prior):
 class ContextualPrior(Prior):
     """Prior of the same family as the posterior, computed from the keys by a small network that all queries share.
 
-    Psi is the softmax of the network's output over the valid keys (Fan et al. 2020, section 3.3), and log Psi replaces
-    the logits. The KL is 0 if the logits equal log Psi. If the alignment applies a softmax to the logits, a constant
-    difference per query is allowed. Fan et al. 2020 use other priors: `keras_vattn.GammaPrior` and `LogNormalPrior`.
+    Psi is the softmax of the network's output over the valid keys (Fan et al. 2020, section 3.3). p is q with log Psi
+    in place of the logits. The KL is 0 if the logits equal log Psi. If the alignment applies a softmax to the logits,
+    the KL is also 0 if the logits differ from log Psi by a constant per query. Fan et al. 2020 use other priors:
+    `keras_vattn.GammaPrior` and `LogNormalPrior`.
 
     With a `Weibull` alignment and `kl_of="draws"`, the KL grows as exp(k (log E[S] - log Psi)), so this KL is usable
     only if k is small. Use `kl_of="weights"` instead.

@@ -139,7 +139,6 @@ class VariationalAlignment:
         return noise
 
     def logits_of_q(self, scored, noise):
-        """Return the logits of q."""
         if scored.posterior_logits is None:
             return scored.logits
         q = scored.posterior_logits

@@ -10,8 +10,8 @@ GptOssAttention, MultiHeadAttentionWithDownsampling, MultiHeadAttentionWithRelat
 PaliGemmaVitAttention, Qwen3_5VisionAttention, RoformerAttention, SAM3Attention, SAM3RoPEAttention,
 SegFormerMultiheadAttention, T5MultiHeadAttention, VideoPrismAttention, WindowAttention.
 
-The module copies each function that calls one of these two functions of Keras. The globals of the copy call the softmax
-layer instead. Keras itself and other classes do not change.
+The module copies each function that calls a softmax or an attention function of Keras. In the globals of the copy,
+functions that call the softmax layer replace the Keras functions. Keras itself and other classes do not change.
 
 The module replaces only globals. If an attention layer reads Keras's softmax from a closure or an attribute, the call
 is not redirected. `_calls_softmax` follows calls only within one module. Globals are read at every call, because a

@@ -1,8 +1,8 @@
 """Apply dropout at inference: find the layers with dropout, and make them apply it when it is requested.
 
-Layers of this library read the request in `draw_seeds`. Keras layers have only the argument `training`, and Keras has
-no public way to set it for an inner layer. So `follow_requests` permanently replaces the `call` of a Keras layer. The
-new `call` passes the `training` value requested in its thread. Without a request it runs the original `call`.
+`keras_vattn.Sampler` requests dropout. Layers of this library read the request in their method `draw_seeds`. Keras has
+no public way to set the argument `training` of an inner layer, so `follow_requests` permanently replaces the `call` of
+a Keras layer. If the current thread has a request, the new `call` passes the requested `training` to the original.
 """
 
 import functools

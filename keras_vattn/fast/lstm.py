@@ -65,8 +65,8 @@ class LSTM(keras.layers.LSTM):
             inputs = {name: ops.flip(x, axis=1) for name, x in inputs.items()}
         outputs, states = scan(self._step, list(initial_state), inputs, ops.shape(sequences)[1], training)
         if mask is not None:
-            # At masked steps, the loop repeats the last output. Keras outputs zeros with `zero_output_for_mask`, and at
-            # all masked steps before the first valid step.
+            # At masked steps, the loop repeats the last output. Keras outputs zeros at all masked steps if
+            # `zero_output_for_mask` is set, and otherwise only at masked steps before the first valid step.
             is_output = inputs["mask"]
             if not self.zero_output_for_mask:
                 is_output = ops.cumsum(ops.cast(is_output, "int32"), axis=1) > 0

@@ -39,7 +39,7 @@ class Pair(typing.NamedTuple):
         return f"{self.objective}/{self.estimator}"
 
 
-# Default pairs at evaluation, which sample nothing: an exact bound, or the marginal instead of a sampled bound.
+# Defaults at evaluation enumerate all positions instead of sampling. The last two objectives estimate the marginal.
 AT_INFERENCE = {
     "elbo": Pair("elbo", "enumerate"),
     "hard": Pair("hard", "enumerate"),

@@ -52,7 +52,7 @@ def pavpu(draws, labels=None, significance=0.05, test="welch", on="probabilities
     """Return PAvPU, the fraction of predictions that are accurate and certain, or inaccurate and uncertain.
 
     A t-test over the sampled probabilities compares the two classes with the largest mean probability. If their means
-    differ with p < significance, the prediction is certain (Cer_i = 1). Acc_i is its accuracy: 0 or 1 with `labels`.
+    differ with p < significance, the prediction is certain (Cer_i = 1). With `labels`, its accuracy Acc_i is 0 or 1.
 
     **Compare only results with the same number of samples.** The test compares two *means*. With more samples, it
     detects smaller differences, so more predictions are certain. With two samples, the default in the code of Fan et

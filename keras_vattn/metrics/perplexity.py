@@ -14,8 +14,8 @@ class Perplexity(keras.metrics.Metric):
     """Perplexity per token of a data set. The argument `kind` names the likelihood from which it is computed.
 
     In the formula, T_b counts every unmasked step, including the end-of-sentence token. Compare only perplexities of
-    one kind, or "predictive" with "exact". "elbo" and "iw" are upper bounds of the perplexity. During training, the
-    value is of no kind in the table, because noise and dropout are active.
+    one kind, or "predictive" with "exact". "elbo" and "iw" are upper bounds of the perplexity. During training,
+    noise and dropout are active, so the value is not a perplexity of any kind in the table.
 
     | kind | log p(y given x) |
     |---|---|

@@ -47,7 +47,7 @@ def fit_temperature(logits, labels):
     if logits.ndim not in (2, 3) or 0 in logits.shape or logits.shape[-1] < 2 or not np.isfinite(logits).all():
         raise ValueError(
             "`logits` must be finite numbers of shape (N, C) or (num_samples, N, C) with at least 2 classes. "
-            f"Received: logits.shape={logits.shape}, {np.sum(~np.isfinite(logits))} of them not finite"
+            f"Received: logits.shape={logits.shape}, {np.sum(~np.isfinite(logits))} values are not finite"
         )
     logits = logits if logits.ndim == 3 else logits[None]
     labels = _draws.class_labels(labels, *logits.shape[1:])

@@ -11,8 +11,8 @@ from keras_vattn.support.gradients import custom_gradient
 LARGEST_EXPONENT = 60.0
 
 # Coefficients of polynomials in w = 1 / (1 + x), fitted on [0, 1] by tests/helpers/coefficients.py, accurate to 1e-7.
-# The first three give log Gamma(1 + x) and its first two derivatives, minus the leading terms of Stirling's formula;
-# the last one is for `log_gamma_curvature`.
+# The first three polynomials give log Gamma(1 + x) and its first two derivatives, minus the leading terms of Stirling's
+# formula. `log_gamma_curvature` uses the last polynomial.
 _LOG_GAMMA = (0.0833322501, 2.11590083e-05, -0.00291223771, 0.000366444877, 0.000412548619, -0.000158715391)
 _DIGAMMA = (0.50000003, 0.0833294942, 7.72282762e-05, -0.00889151494, 0.00176658577, 0.00180078118, -0.000869172849)
 _TRIGAMMA = (0.500000085, 0.166653632, 0.000313229424, -0.0360002579, 0.00983710773, 0.00977262987, -0.00570000723)

@@ -143,7 +143,7 @@ def test_errors():
     logits, draws = np.zeros((3, 2)), np.full((1, 3, 2), 0.5)
     for call, message in (
         (lambda: fit_temperature(logits[0], [0, 0]), r"Received: logits.shape=\(2,\)"),
-        (lambda: fit_temperature(logits * np.nan, [0] * 3), "6 of them not finite"),
+        (lambda: fit_temperature(logits * np.nan, [0] * 3), "6 values are not finite"),
         (lambda: fit_temperature(logits, [0, 1, 2]), "Received: labels from 0 to 2"),
         (lambda: conformal_sets(draws, [0, 1], draws), r"Received: labels.shape=\(2,\)"),
         (lambda: conformal_sets(draws, [0, 1, 0], draws, alpha=1), "Received: alpha=1"),

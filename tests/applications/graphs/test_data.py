@@ -108,7 +108,7 @@ def test_tables(tmp_path):
     ("name", "text", "message"),
     [
         ("nodes", "node,class,f\na,x,1\n", r"nodes.txt:1: expected a header with node, label"),
-        ("nodes", "node,label,f\na,x,1\na,y,2\n", "nodes.txt:3: expected each node once. Received: a, as in line 2"),
+        ("nodes", "node,label,f\na,x,1\na,y,2\n", "nodes.txt:3: expected each node once. Received: a, also in line 2"),
         ("nodes", "node,label,f\na,x,much\n", "nodes.txt:2: expected numbers as features: .*'much'"),
         ("nodes", "node,label,f,f\na,x,1,2\n", "nodes.txt:1: expected distinct column names. Received: f twice"),
         ("edges", "source,target\n", "nodes.txt: expected at least one edge"),
