@@ -7,8 +7,9 @@ The regions of all sources, for instance training and validation, are written to
 - A folder with .npz files, which may be in subfolders. Each file is named after the id of an image. Its array `x` or
   `feat` (n, D) contains the n regions of this image. Optional arrays are `bbox` (n, 4), the corners of the boxes, and
   `image_w` and `image_h`, the size of the image in pixels. With `--transposed`, `x` is (D, n), as published for MCAN.
-- A .tsv of bottom-up attention: image_id, image_w, image_h, num_boxes, and boxes and features in base64.
-- An .h5 or .hdf5 of bottom-up attention. The array `image_ids` contains the ids. The published files NAME.hdf5 lack
+- A .tsv file of bottom-up features, with the columns image_id, image_w, image_h, num_boxes, boxes and features. The
+  boxes and the features are in base64.
+- An .h5 or .hdf5 file of bottom-up features. The array `image_ids` contains the ids. The published files NAME.hdf5 lack
   this array; NAME_imgid2idx.json in the same folder must then contain a dictionary from ids to rows.
 
 Boxes are divided by the size of the image, if the file contains this size.

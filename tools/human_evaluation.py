@@ -3,7 +3,7 @@
     python -m tools.human_evaluation sheet RUN RUN --out FOLDER [--outputs 100] [--label MAP] [--seed 0]
     python -m tools.human_evaluation read FOLDER/key.json FILLED.csv FILLED.csv ...
 
-A RUN is the folder of a finished run of a program that generates sentences. Its file shown.json contains the outputs
+A RUN is the folder of a finished run that generated sentences. The file shown.json in this folder contains the outputs
 for up to 100 sources. Runs on the same test split contain the same sources.
 
 `sheet` writes two files. sheet.csv contains the outputs of all runs in random order, without the names of the models.
@@ -11,9 +11,9 @@ key.json contains the names; do not show it to the raters. Each rater fills in t
 sheet.csv: 5 flawless, 4 good, 3 adequate, 2 poor, 1 incomprehensible (Stent et al. 2005). `--label` selects which
 output of a run is rated: MAP (ved), translation (nmt), caption (captioning).
 
-`read` prints three tables: the mean rating of each model with a 95% interval over outputs; the difference between any
-two models, paired by source, with a 95% interval and the p-value of Wilcoxon's signed-rank test; and Spearman's
-correlation between any two raters.
+`read` prints three tables. The first contains the mean rating of each model, with a 95% interval over outputs. The
+second contains the mean difference between each pair of models, paired by source, with a 95% interval and the p-value
+of Wilcoxon's signed-rank test. The third contains Spearman's correlation between each pair of raters.
 """
 
 import argparse

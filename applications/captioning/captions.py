@@ -65,7 +65,7 @@ def read_parts(paths):
 
 
 def split_images(captions, fraction, seed):
-    """Return `(train, held_out)`, split by image with `split_by_group`; `train` has the counts of skipped captions."""
+    """Return `(train, held_out)`, split by image with `split_by_group`. `train` gets the counts of skipped captions."""
     train, held_out = split_by_group(ParallelText(captions.ids, captions.captions), fraction, seed, group="image")
     rest = dataclasses.replace(captions, ids=train.sources, captions=train.targets)
     return rest, Captions(held_out.sources, held_out.targets)

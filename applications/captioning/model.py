@@ -208,8 +208,8 @@ class Emission:
 class SelfCriticalDecoder(keras_vattn.AttentionDecoder):
     """A decoder that also returns `"expected"` (B, T, units): the states computed from expected contexts.
 
-    For these states the decoder calls itself a second time, with `training=False`, because a functional model passes
-    the same `training` to all layers.
+    In training, the decoder runs a second time, with `training=False`, to compute these states. The model cannot call
+    the layer twice instead, because a functional model passes the same `training` to every call.
     """
 
     def build(self, inputs_shape, memory_shape):

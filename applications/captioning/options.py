@@ -35,7 +35,7 @@ class CaptionOptions:
     def check(self):
         for part in ("valid", "test"):
             if getattr(self, f"{part}_captions") is not None and self.train_captions is None:
-                raise InputError(f"--{part}-captions requires --train-captions; name both.")
+                raise InputError(f"--{part}-captions requires --train-captions; pass both.")
 
 
 @dataclasses.dataclass
@@ -64,7 +64,7 @@ class ReportOptions(DecodeOptions):
     """Use Java, if installed, for METEOR and for tokenisation."""
 
 
-# The defaults train on the built-in captions in minutes on two CPU cores; attention options follow Fan et al. 2020.
+# With the defaults, training takes minutes on two CPU cores. The attention options follow Fan et al. 2020.
 @dataclasses.dataclass
 class Options:
     """Train a model that captions images; without data options, on rendered scenes."""
@@ -126,7 +126,7 @@ class CompareCaptioning(common.CompareOptions):
 
 @dataclasses.dataclass
 class FeaturesCaptioning(FeaturesOptions):
-    """Compute region features of images for training with --features, and store the extractor with them."""
+    """Compute region features of images for `train --features`. The output folder also contains the extractor."""
 
     captions: common.File | None = None
     """Training captions. The feature extractor "words" learns to detect the words of the captions."""

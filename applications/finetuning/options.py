@@ -80,7 +80,7 @@ class TextOptions:
     def check(self):
         for name in ("valid", "test"):
             if getattr(self, name) is not None and self.train is None:
-                raise InputError(f"--{name} requires --train; name both.")
+                raise InputError(f"--{name} requires --train; pass both.")
         if self.max_length < 8 or (TASKS[self.task].kind == "span" and self.stride >= self.max_length - 8):
             raise InputError("--max-length: must be at least 8, and in span tasks more than --stride + 8.")
 

@@ -58,7 +58,7 @@ def pretrained_weights(num_steps):
     model.compile(
         keras.optimizers.AdamW(rate, weight_decay=0.01, global_clipnorm=1.0),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        # With XLA a step takes 25% less time, but compiling takes as long as tens of steps.
+        # With XLA, a step takes 25% less time, but compilation takes as long as dozens of steps.
         jit_compile=num_steps > 100,
     )
     batches = masked_batches(TextEncoder(tokenizer(), LENGTH), SEED)

@@ -97,7 +97,7 @@ def predictor(run, part, corruption=0.0):
 
 
 def with_other_words(texts, fraction):
-    """Return `Texts` in which random words of all texts replace a fraction of the words."""
+    """Return `Texts` in which each word is replaced, with probability `fraction`, by a random word of the texts."""
     generator = np.random.default_rng(0)
     words = np.array([word for column in texts.columns for text in column for word in text.split()])
 

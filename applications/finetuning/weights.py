@@ -8,7 +8,7 @@ import safetensors
 from applications.common.errors import InputError
 
 ARCHITECTURES = ("bert", "albert")
-# Supported values of settings that KerasHub ignores; other values are rejected.
+# Settings of config.json that KerasHub ignores, and the values that `_check` accepts.
 _SUPPORTED = {"hidden_act": ("gelu", "gelu_new", "gelu_pytorch_tanh"), "position_embedding_type": ("absolute",)}
 
 

@@ -18,7 +18,7 @@ PUBLISHED = yaml.safe_load(pathlib.Path(__file__).with_name("published.yaml").re
 def check_sources(options):
     """Raise `InputError` unless the options name the files of a single graph."""
     if (options.nodes is None) != (options.edges is None):
-        raise InputError("--nodes and --edges require each other; name both.")
+        raise InputError("--nodes and --edges require each other; pass both.")
     if options.npz is not None and options.nodes is not None:
         raise InputError("expected only one of --npz and --nodes.")
 
@@ -180,7 +180,7 @@ class EvaluateGraphs(OtherGraph, common.EvaluateOptions):
 
 @dataclasses.dataclass
 class PredictGraphs(OtherGraph, common.GenerateOptions):
-    """Classify nodes of the run's graph or of another graph. An input line is a node's name, or its number from 0."""
+    """Classify nodes of the run's graph or of another graph. Each input line names a node (.npz: a row number)."""
 
 
 @dataclasses.dataclass

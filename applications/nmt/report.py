@@ -215,7 +215,7 @@ def alignment_report(translator, codec, part):
 
 
 def align(translator, sources, targets):
-    """Return the `Translator.alignments` of encoded sentence pairs: a list of arrays (T, S) for each name."""
+    """Return `Translator.alignments` of encoded sentence pairs; each value is a list of unpadded arrays (T, S)."""
     pairs = map(tf.constant, teacher_forced(sources, targets))
     shapes = [(len(target) + 1, max(len(source), 1)) for source, target in zip(sources, targets, strict=True)]
     return {

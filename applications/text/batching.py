@@ -62,8 +62,8 @@ def bucketed_dataset(sources, targets, batch_size, seed=0, first_epoch=None):
     """Return a dataset of batches `({"source": (B, S), "target_input": (B, T)}, target (B, T))`, int32, padded with 0.
 
     `target_input` begins with the start id, `target` ends with the end id. Pairs of similar length share a batch, which
-    is padded to the bucket of its longest pair. The smaller batch of an epoch, if any, contains the longest pairs. All
-    epochs together therefore have at most `MAX_SHAPES` shapes.
+    is padded to the bucket of its longest pair. If `batch_size` does not divide the number of pairs, the longest pairs
+    form one smaller batch, with the same shape in every epoch. All epochs together have at most `MAX_SHAPES` shapes.
 
     Args:
         sources, targets: `IdRows`, or lists of 1-D int arrays, without start and end ids. Rows are read batch by batch.

@@ -58,9 +58,9 @@ class QuestionOptions:
         for part in ("train", "valid", "test"):
             questions = getattr(self, f"{part}_questions")
             if getattr(self, f"{part}_annotations") is not None and questions is None:
-                raise InputError(f"--{part}-annotations requires --{part}-questions; name both.")
+                raise InputError(f"--{part}-annotations requires --{part}-questions; pass both.")
             if questions is not None and self.train_questions is None:
-                raise InputError(f"--{part}-questions requires --train-questions; name both.")
+                raise InputError(f"--{part}-questions requires --train-questions; pass both.")
         if self.test_from_validation is not None and self.test_questions is not None:
             raise InputError("expected only one of --test-from-validation and --test-questions.")
 
@@ -167,7 +167,7 @@ class EvaluateVqa(common.EvaluateOptions):
 
     def check(self):
         if self.annotations is not None and self.questions is None:
-            raise InputError("--annotations requires --questions; name both.")
+            raise InputError("--annotations requires --questions; pass both.")
 
 
 @dataclasses.dataclass
@@ -205,7 +205,7 @@ class CompareVqa(OtherQuestions, common.CompareClassesOptions):
 
 @dataclasses.dataclass
 class FeaturesVqa(FeaturesOptions):
-    """Compute region features of images for training with --features, and store the extractor with them."""
+    """Compute region features of images for `train --features`. The output folder also contains the extractor."""
 
     questions: common.File | None = None
     """Training questions. The feature extractor "words" learns to detect the words of their answers."""
@@ -216,7 +216,7 @@ class FeaturesVqa(FeaturesOptions):
         super().check()
         self.check_words("questions", self.questions)
         if self.annotations is not None and self.questions is None:
-            raise InputError("--annotations requires --questions; name both.")
+            raise InputError("--annotations requires --questions; pass both.")
 
 
 PROGRAM = Program(

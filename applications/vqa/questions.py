@@ -74,7 +74,7 @@ def read_questions(path, annotations=None):
     layout = 'VQA v2\'s {"questions": [{question_id, image_id, question}]}, or a table'
     questions = json_entries(path, read_json(path), "questions", _Question, layout)
     if annotations is None:
-        raise InputError(f"{path}: VQA v2 questions require annotations; name both files.")
+        raise InputError(f"{path}: VQA v2 questions require annotations; pass both files.")
     return _questions(path, _annotated(path, questions, annotations))
 
 
@@ -100,7 +100,7 @@ def _questions(path, rows):
     questions = Questions([], [], [], [], [])
     for number, image, text, votes, kind in rows:
         if not any(map(str.isalnum, text)):
-            raise InputError(f"{path}: question {number}: expected a question with a word. Received: {text!r}")
+            raise InputError(f"{path}: question {number}: expected at least one word. Received: {text!r}")
         # Answers that become empty in normalisation still count as votes, although no model can predict them.
         votes = [normalize_answer(vote) for vote in votes]
         questions.ids.append(str(number))

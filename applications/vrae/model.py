@@ -167,7 +167,7 @@ def stochastic_decoder(options):
         name="z",
     )
     attention, hold = keras_vattn.DeterministicAttention("additive", name="attention"), variational.auxiliary_hold
-    # If no variable reads the attention, the weights of the attention have no gradient.
+    # With `--informed none`, the loss has no gradient with respect to the weights of the attention.
     attention.trainable = informs_latent
     weight = variational.auxiliary_weight if MODELS[options.model].auxiliary else 0.0
     if informs_context:

@@ -48,7 +48,7 @@ class TextOptions:
         if self.train_text is None:
             for name in ("valid_text", "test_text", "test_fraction"):
                 if getattr(self, name):
-                    raise InputError(f"--{name.replace('_', '-')} requires --train-text; name both.")
+                    raise InputError(f"--{name.replace('_', '-')} requires --train-text; pass both.")
             return
         if self.text_column != "text" and not re.search(r"\.[ct]sv(\.gz)?$", self.train_text):
             raise InputError(f"--text-column: expected a CSV or TSV file. Received: {self.train_text}")
@@ -221,7 +221,7 @@ class SummarizeVrae:
 
     def check(self):
         if self.references is not None and self.documents is None:
-            raise InputError("--references requires --documents; name both.")
+            raise InputError("--references requires --documents; pass both.")
 
 
 @dataclasses.dataclass

@@ -176,7 +176,7 @@ def report(run, part, record, outputs, shown):
 
 
 def sentences_of(run, part):
-    """Return the batches of a split as arguments of `Writer` functions: source, target_input and target."""
+    """Return a list with the tuple (source, target_input, target) of each batch of a split."""
     return [(inputs["source"], inputs["target_input"], target) for inputs, target in part.training_batches(run.options)]
 
 

@@ -5,7 +5,7 @@ from keras_vattn.alignments.keys import Keys
 from keras_vattn.support.masks import LOWEST, both
 from keras_vattn.support.products import matmul
 
-# Maximum number of keys for which `of_count` uses a table.
+# Maximum number of keys for which `of_count` looks up the values of its function in a table.
 _LONGEST_TABLE = 4096
 
 

@@ -121,7 +121,7 @@ def _to_logistic_normal(q, p, name=None):
 
 
 def _square(scale):
-    # Only a scale below 1e-9 needs the bound: with a larger scale, logits up to 1e4 give quotients below 1e14.
+    # The two functions are equal up to 1e14. Logits up to 1e4, divided by a scale of at least 1e-9, are smaller.
     return bounded_square if scale < 1e-9 else ops.square
 
 

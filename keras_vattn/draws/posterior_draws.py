@@ -98,7 +98,7 @@ class CompiledFunction:
 
     def __init__(self, model, name):
         self.model, self.name = model, name
-        # Maps requests to functions, and `None` to the original function. A function is `None` until its first call.
+        # Maps requests to functions; the key `None` stands for the original function. Values are `None` until compiled.
         self.functions = {None: getattr(model, name)}
 
     @classmethod

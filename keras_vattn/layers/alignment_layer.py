@@ -15,7 +15,7 @@ class AlignmentLayer(StochasticLayer):
 
     # Whether `draw_seeds` returns a dropout seed at inference when a sampler requests dropout.
     reads_dropout_requests = True
-    # What the layer accepts instead of a prior, as text for the error message of `prior_distribution`.
+    # Other ways to define a prior, which the error message of `prior_distribution` lists.
     _other_priors = ""
 
     def set_alignment(self, variational):

@@ -26,15 +26,14 @@ class StochasticDecoder(RecurrentDecoder):
     p(tilde(c)_t | z_t) and must be as wide as c_t. Chien and Wang print a width of 32, but this width fits neither c_t
     nor the auxiliary term.
 
-    Concatenate z_enc, the latent variable of the whole sentence, with every input x_t. c_t does not enter the state, so
-    the memory influences the words only through z_t. If `prediction` has `informed=True`, tilde(c)_t also carries
-    information about the memory into the state: it is a sample of Normal(c_t, diag(sigma^2)), or c_t itself if nothing
-    is sampled. The bound then includes the KL between this Normal and p(tilde(c)_t | z_t), because c_t depends on later
-    words. Without a memory, as in generation, z_t is sampled from its prior and tilde(c)_t from `prediction`, without a
-    KL.
+    Concatenate z_enc, the latent variable of the whole sentence, with every input x_t. The cell does not read c_t, so
+    the memory influences the words only through z_t. If `prediction` has `informed=True`, the memory also influences
+    the words through tilde(c)_t, which is then a sample of Normal(c_t, diag(sigma^2)), or c_t if nothing is sampled.
+    The bound then includes the KL between this Normal and p(tilde(c)_t | z_t), because c_t depends on later words.
+    Without a memory, as in generation, z_t is sampled from its prior, tilde(c)_t from `prediction`, and no KL is added.
 
-    After the loop, up to three calls of `add_loss` add KL(q || p), the auxiliary term or KL of `prediction`, and a KL
-    of the attention, each summed over the unmasked steps.
+    After the loop, the decoder calls `add_loss` up to three times: for KL(q || p), for the auxiliary term or the KL of
+    `prediction`, and for the KL of the attention. Each is summed over the unmasked steps.
 
     Formula:
         p(z_t | h_(t-1)) = "Normal"(mu_p, "diag"(sigma_p^2)), quad [mu_p, log sigma_p] = W h_(t-1) + b

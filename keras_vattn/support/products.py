@@ -110,14 +110,14 @@ class ProductRecorder:
 
 
 class Product:
-    """A product in the graph of a step: (B, D) x (D, units), or (B, D) x (B, D, units) with one kernel per example.
+    """A product in a loop step: (B, D) x (D, units), or (B, D) x (B, D, units) with one kernel per example.
 
     Attributes:
-        rows: Tensor (B, D) in the graph.
-        kernel_input: Placeholder of the kernel in the graph.
-        transposed_input: Placeholder (units, D) of the transposed kernel, or `None` with one kernel per example.
-        result: Tensor (B, units) in the graph.
-        is_differentiated: Whether TensorFlow has computed a gradient of the rows.
+        rows: Tensor (B, D), the left factor.
+        kernel_input: Placeholder for the kernel, the right factor.
+        transposed_input: Placeholder for the transposed kernel (units, D), or `None` if each example has a kernel.
+        result: Tensor (B, units).
+        is_differentiated: Whether TensorFlow has computed the gradient with respect to `rows`.
     """
 
     def __init__(self, rows, kernel_shape):

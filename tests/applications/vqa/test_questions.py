@@ -74,7 +74,7 @@ def test_the_multiple_choice_answer_breaks_ties(write):
 def test_empty_answers_are_kept_and_empty_questions_are_errors(write):
     paths = official(write, [["what ?", "a", 1], ["is it ?", "yes", 1]])
     assert read_questions(*paths).answers == ["", "yes"]
-    with pytest.raises(InputError, match=r"questions.json: question 2: expected a question with a word"):
+    with pytest.raises(InputError, match=r"questions.json: question 2: expected at least one word"):
         read_questions(*official(write, [["is it ?", "yes", 1], ["?", "yes", 1]]))
 
 
