@@ -16,7 +16,7 @@ _REPLICA_WEIGHT = contextvars.ContextVar("replica_weight", default=1.0)
 
 
 def prepare(model):
-    """Correct `fit` and `evaluate` of a compiled model for use on several replicas, and return the model.
+    """Prepare a compiled model for `fit` and `evaluate` on several replicas, and return the model.
 
     Afterwards, a training step on several replicas has the same result as a step on one replica with the whole batch,
     apart from rounding and noise. The loss must be a mean over examples, which is the default of all losses and KLs in
@@ -25,8 +25,8 @@ def prepare(model):
     - The gradient of a replica is weighted by its number of examples, which may be 0. Keras weights all replicas
       equally.
     - Gradients are summed over replicas and then clipped. Keras clips the gradient of each replica before the sum.
-    - `MultiWorkerMirroredStrategy` works. Without `prepare`, Keras raises an error, because it builds the model with
-      the values of all replicas and averages scalars over an axis that they do not have.
+    - `MultiWorkerMirroredStrategy` works. Without `prepare`, `fit` raises an error: Keras builds the model from the
+      data of all replicas instead of one, and averages logged scalars over a first axis, which they do not have.
 
     A layer such as `keras.layers.BatchNormalization` still reads only the rows of one replica. Metrics in the log of an
     epoch cover all examples. Two kinds of values are means over replicas: values logged for a single batch, and values

@@ -116,8 +116,7 @@ def fold_in(seed, number):
 
 
 def _philox(shape, key, counter, dtype):
-    """Return random bits of Philox4x32-10 (Salmon et al. 2011) for a key of shape (1,), from a counter of two 64-bit
-    words."""
+    """Return random bits of Philox4x32-10 (Salmon et al. 2011). `key`: shape (1,); `counter`: two 64-bit words."""
     # Call the raw operation: TensorFlow's seeded functions also scramble the seed, which adds about forty operations to
     # a graph and is not needed for Philox.
     counter = tf.convert_to_tensor(counter, tf.uint64)
@@ -218,8 +217,8 @@ def _entries(shape, generate, *draw_arguments):
 
     Args:
         shape: Shape of the result.
-        generate: Function of n and the counter word of `_draw_once` that returns n pairs of 32-bit words, (n, 2).
-        *draw_arguments: Arguments of `_draw_once` after the first.
+        generate: Function of an integer n and a counter word. It returns n pairs of 32-bit words, (n, 2).
+        *draw_arguments: The arguments `condition`, `word` and `otherwise` of `_draw_once`.
     """
     size = _size(shape)
     bits = _draw_once(lambda word: generate((size + 1) // 2, word), *draw_arguments)

@@ -89,8 +89,8 @@ class Captioner(ImageModule):
         return written | uncertainty_of(log_words, ids, *draws)
 
     def written(self, regions, num_regions, num_draws, seed):
-        """Return captions with their uncertainty, in the format of `written_of`. If `num_draws` is 0, the metrics are
-        computed at the mean weights only."""
+        """Return captions with their uncertainty, in the format of `written_of`. If `num_draws` is 0, the
+        attention weights are not sampled."""
         if num_draws and self.noise.value is not None:
             captions = self._under_draws(regions, num_regions, num_draws, seed)
         else:

@@ -13,7 +13,7 @@ from applications.common.program import Program
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """A task: the kind of its output, and the format of its files."""
+    """The kind of output that a task requires, and the format of the data files."""
 
     kind: Literal["classes", "score", "span"] = "classes"
     # Column names of the text, the second text of a pair or `None`, and the label.
@@ -53,7 +53,7 @@ WeightsFolder = Annotated[
 
 @dataclasses.dataclass
 class TextOptions:
-    """Texts; the default is sentences from Python's standard library, labelled by topic"""
+    """Texts; by default, sentences from Python's standard library, labelled by topic"""
 
     task: Literal[tuple(TASKS)] = "classes"
     """Format of the files: a task of GLUE, or SQuAD. For files of your own: classes or score, with the columns text,
@@ -87,7 +87,7 @@ class TextOptions:
 
 @dataclasses.dataclass
 class BackboneOptions:
-    """Pretrained transformer; the default is a tiny BERT that the program pretrains first"""
+    """Pretrained transformer; by default, a tiny BERT that the program pretrains first"""
 
     weights: WeightsFolder | None = None
     """Folder with BERT or ALBERT: a KerasHub preset, or BERT from Hugging Face."""

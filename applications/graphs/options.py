@@ -25,7 +25,7 @@ def check_sources(options):
 
 @dataclasses.dataclass
 class GraphOptions:
-    """Graph; the default is a nearest-neighbour graph of scikit-learn's digits"""
+    """Graph; by default, a nearest-neighbour graph of scikit-learn's digits"""
 
     npz: common.File | None = None
     """NumPy archive with the arrays features, or feat_data, feat_indices, feat_indptr and feat_shape (compressed rows);

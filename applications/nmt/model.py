@@ -139,10 +139,10 @@ class Models:
     """The training model and the submodels used for decoding, which share their layers.
 
     Attributes:
-        training: Maps "source" (B, S), "target_input" (B, T) and "target" (B, T) to the bound of each target word in
-            nats, (B, T).
+        training: Maps "source" (B, S), "target_input" (B, T) and "target" (B, T) to the objective of each target
+            word in nats, (B, T), without the KL.
         encoder: Maps source ids (B, S) to the memory (B, S, D).
-        decoder: The `AttentionDecoder`; its attention computes the scores and returns the context expected under p.
+        decoder: The `AttentionDecoder`; its attention computes the scores, and the expected context under the prior p.
         latent: The `CategoricalAttention`, or `None` if the decoder's attention samples.
         posterior: Maps "source" and "target" to posterior logits (B, T, S); `None` without an inference network.
         target_embedding: The embedding of the target words, without dropout.

@@ -23,7 +23,7 @@ OLD_MODELS = {
 
 @dataclasses.dataclass
 class TextOptions(PairOptions):
-    """Pairs of sentences; the default is built-in Unicode CLDR statements with questions"""
+    """Pairs of sentences; by default, built-in Unicode CLDR statements with questions"""
 
     max_valid_pairs: common.Positive | None = 2000
     """Maximum number of validation pairs to split off the training data."""

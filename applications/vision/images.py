@@ -153,7 +153,7 @@ def decode_image(content):
 
     Grey becomes RGB, and 16 bits become 8 bits. Transparency is ignored. EXIF data determine the rotation.
     """
-    # `decode_png` also reads JPEG. It rejects BMP, unlike `tf.io.decode_image`, which would read palettes as grey.
+    # `decode_png` also reads JPEG. Avoid `tf.io.decode_image`, because it reads a BMP with a palette as a grey image.
     return _upright(tf.io.decode_png(content, channels=3), content)
 
 

@@ -87,7 +87,7 @@ class RegionOptions(ExtractorOptions):
             )
 
     def check_training_file(self, name, file):
-        """Raise `InputError` if only one is set: the training file (option `name`), or the images or features."""
+        """Raise `InputError` if the training file (option `name`) is set without images or features, or vice versa."""
         if (file is not None) != (self.features is not None or self.images is not None):
             raise InputError(f"--{name} and an image source, --features or --images, belong together; one is missing.")
 

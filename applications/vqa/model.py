@@ -148,7 +148,6 @@ def _updown(options, inputs, embedding, num_answers):
     model, units, alignment = MODELS[options.model], options.network.units, options.alignment
     max_regions, width = inputs["regions"].shape[1:]
 
-    # Layers of every updown model.
     encoder = keras_vattn.fast.LSTM(units, use_cudnn=options.fit.use_cudnn, name="question_encoder")
     score = keras_vattn.Additive(units, use_bias=False, name="score")
     # Build the score here, so that weight paths are equal in all models and one model can initialise another.

@@ -15,7 +15,7 @@ MODELS = ("lstm", "vrae", "vrae_sa", "vrae_sa_aux")
 
 @dataclasses.dataclass
 class TextOptions:
-    """Sentences; the default is built-in sentences of a small grammar"""
+    """Sentences; by default, built-in sentences of a small grammar"""
 
     train_text: common.File | None = None
     """Training sentences: one per line, or a CSV or TSV with a text column; plain or .gz."""

@@ -204,13 +204,13 @@ class FamilyPrior(ContextualPrior):
 class GammaPrior(FamilyPrior):
     """Gamma prior of the unnormalised weights, for the Weibull attention of Fan et al. 2020.
 
-    A contextual prior computes Psi with the network of `keras_vattn.ContextualPrior`. `scale="rate"` follows the code
-    of Fan et al. 2020, and `"paper"` follows the formula in their section 3.3. A fixed prior uses the number `alpha`
-    for every key. If the alignment has `kl_of="weights"`, p is the Dirichlet with the same concentrations.
+    A contextual prior computes Psi, a softmax over the keys, with the network of `keras_vattn.ContextualPrior`.
+    `scale="rate"` follows the code of Fan et al. 2020, and `"paper"` the formula in their section 3.3. A fixed prior
+    uses the number `alpha` for every key. If the alignment has `kl_of="weights"`, p is Dirichlet(alpha_t).
 
     With `scale="rate"`, the mean of a contextual prior is Psi, and the gradient of the KL is proportional to `beta`:
 
-    - With the published values (1e-6 ... 1e-15), the posterior gets no usable gradient, and Psi becomes uniform.
+    - With the published values (1e-6 to 1e-15), the KL hardly affects the posterior, and Psi becomes uniform.
     - With the default of 1.0, the gradient is comparable to the gradient of a likelihood in nats, but Psi stays close
       to uniform and pulls the weights towards uniform.
     - With 10 or more, Psi follows the posterior.
@@ -274,8 +274,8 @@ class GammaPrior(FamilyPrior):
 class LogNormalPrior(FamilyPrior):
     """Lognormal prior of the unnormalised weights (Fan et al. 2020, section 3.3).
 
-    A contextual prior computes Psi with the network of `keras_vattn.ContextualPrior`. `scale="rate"` follows the code
-    of Fan et al. 2020, and `"paper"` follows the paper's formula. A fixed prior uses the number `mean` for every key.
+    A contextual prior computes Psi, a softmax over the keys, with the network of `keras_vattn.ContextualPrior`.
+    `scale="rate"` follows the code of Fan et al. 2020, `"paper"` their formula. A fixed prior uses `mean` for all keys.
 
     Formula:
         p(log S_(t,s)) = "Normal"(mu_(t,s), sigma^2)
@@ -323,9 +323,9 @@ class LogNormalPrior(FamilyPrior):
 class DirichletPrior(GammaPrior):
     """Dirichlet prior on the simplex, the distribution of normalised draws from a `keras_vattn.GammaPrior`.
 
-    A contextual prior computes Psi with the network of `keras_vattn.ContextualPrior`. A fixed prior uses the number
-    `alpha` for every key. A smooth clamp limits the concentrations to the range of the alignment, or to [e^-10, e^10]
-    if the alignment defines no range.
+    A contextual prior computes Psi, a softmax over the keys, with the network of `keras_vattn.ContextualPrior`. A fixed
+    prior uses the number `alpha` for every key. A smooth clamp limits the concentrations to the range of the alignment,
+    or to [e^-10, e^10] if the alignment defines no range.
 
     Formula:
         p(w_t) = "Dirichlet"("clamp"(alpha_t))

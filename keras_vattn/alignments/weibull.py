@@ -98,8 +98,8 @@ class Weibull(Alignment):
             return None
 
         def row_floor(num_keys, log_total):
-            # For a given sum of alpha, the KL is smallest if all keys have the same alpha and the same E[S]. If E[S]
-            # sums to one but the mean of the prior does not, the gap between the means adds to the floor.
+            # For a fixed sum of alpha, the KL is smallest if all keys have the same alpha and the same E[S]. With
+            # "normalized", the E[S] of all keys sum to 1. If the prior means do not, the smallest KL is larger.
             count, log_total = ops.maximum(num_keys, 1.0), ops.cast(log_total, "float32")
             floor = count * divergence_at_equal_means(self.k, log_total + p.log_rate - ops.log(count))
             if self.parameterization == "normalized":

@@ -151,7 +151,7 @@ class Converted:
         original = copy.deepcopy(self._original)
         if "trainable" in original["config"]:
             original["config"]["trainable"] = self.trainable
-        # Read the KL weights, which the user may have changed. `stochastic_config` also warns about legacy files.
+        # Read the current KL weights: the user may have changed them. `stochastic_config` warns about legacy files.
         weights = iter([layer.stochastic_config()["kl_weight"] for layer in converted_drawing_layers(self)])
         attentions = [x and {**x, "kl_weight": next(weights)} for x in self._conversion["attentions"]]
         conversion = {**self._conversion, "attentions": attentions}
@@ -226,8 +226,8 @@ def _convert(layer, conversion):
     """Convert the attention layers in a built layer or model, in place."""
     options = dict(zip(attentions_in(layer), conversion["attentions"], strict=True))
     options = {attention: x for attention, x in options.items() if x is not None}
-    # A layer that creates sublayers must convert them when it is rebuilt from its config. A functional model does not
-    # need to, because its config contains the configs of its layers.
+    # Layers that create attention layers become `Converted` too, because `from_config` must convert the new attention.
+    # The config of a functional or Sequential model already contains the configs of its converted layers.
     creators = [
         x
         for x in keras_private.flatten_layers(layer)
@@ -275,7 +275,7 @@ def _convert_attention(layer, conversion, seed, name, kl_weight=None):
     if drawing_layer.built:
         _build_prior(drawing_layer)
     else:
-        # The enclosing layer will call this instance's `build`, so extend it to build the prior too.
+        # The enclosing layer will call `layer.build` later. Replace this method with one that also builds the prior.
         layer.build = _with_prior(layer, layer.build)
 
 

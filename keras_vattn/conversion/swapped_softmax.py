@@ -1,4 +1,4 @@
-"""Replace the softmax of a converted attention layer, and store the keys that its prior reads."""
+"""Replace the softmax of a converted attention layer, and store the keys that a contextual prior reads."""
 
 import contextvars
 import functools
@@ -65,7 +65,7 @@ class SwappedSoftmax(StochasticSoftmax, keras.layers.Softmax):
 
 
 class SwappedSoftmaxAttention:
-    """Mixin of converted attention layers that compute their weights with a `SwappedSoftmax`."""
+    """Mixin for converted attention layers that compute their weights with a `SwappedSoftmax`."""
 
     def __call__(self, *arguments, **options):
         # Store no keys in a call with a cache, because its keys are rotated and it needs no KL.

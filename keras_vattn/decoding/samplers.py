@@ -22,14 +22,14 @@ class GreedySampler:
 class RandomSampler:
     """Draws a word from softmax(logits / temperature), restricted to the top-k words and to the top-p nucleus.
 
-    The nucleus is the smallest set of words whose probability reaches `top_p` (Holtzman et al. 2020); it is never
-    empty.
+    The nucleus is the smallest set of words whose total probability is at least `top_p` (Holtzman et al. 2020). It
+    contains at least one word.
 
     Args:
         seed: Integer, or int32 tensor of shape () or (2,). The same seed gives the same words.
         temperature: Positive number or scalar tensor that divides the logits. Defaults to 1.0.
         top_k: Number of words to draw from, a positive integer, or `None` for all words. Defaults to `None`.
-        top_p: Probability of the nucleus, in (0, 1], or `None` for all words. Defaults to `None`.
+        top_p: Minimum total probability of the nucleus, in (0, 1], or `None` for all words. Defaults to `None`.
 
     Raises:
         ValueError: If an option is out of its range.

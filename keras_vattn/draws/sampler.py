@@ -91,7 +91,7 @@ class Sampler:
         normalizations = [x for x in self.layers if self.dropouts and isinstance(x, layers.BatchNormalization)]
         # Add inactive layers too, so that this request overrides an outer request.
         self._training = dict.fromkeys(all_dropouts, True if dropout else None) | dict.fromkeys(normalizations, False)
-        # `Draws()` has no seed, so a layer reads its seed generator, whose seeds `SeededScope` replaces.
+        # `Draws()` sets no seed, so a layer uses its seed generator, which returns seeds of the `SeededScope`.
         self._draws = dict.fromkeys(filter(is_stochastic, self.layers), Draws() if posterior else None)
         for layer in [*self.dropouts, *normalizations]:
             follow_requests(layer)

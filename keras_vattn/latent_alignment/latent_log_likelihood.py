@@ -60,7 +60,7 @@ class LatentLogLikelihood(keras.layers.Layer):
     0.42
     """
 
-    # Under `posterior_draws` this layer must use the same objective as the attention.
+    # Read sampling requests like the attention, so that both use the same objective under `posterior_draws`.
     draws = DRAWS
 
     def __init__(self, objective="elbo", **kwargs):

@@ -4,8 +4,8 @@ from keras_vattn.plots.figure import finish, new_figure, require_matplotlib
 from keras_vattn.plots.text import text_width, write
 from keras_vattn.support.validation import positive_integer
 
-# Grey level of the fog over regions without attention, and the fraction of the image that is visible through the fog.
-# Grey fog stands out from both dark and white photos.
+# Fog is a grey layer over regions without attention: its grey level, and the fraction of the image seen through it.
+# Grey stands out from both dark and white photos.
 _FOG, _SEEN = 0.38, 0.2
 _OUTLINE = "#E69F00"
 

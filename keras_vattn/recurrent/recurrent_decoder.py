@@ -44,7 +44,7 @@ class RecurrentDecoder(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
 
     gives = ("hidden",)
     feature_arguments = ("inputs", "memory")
-    # `draw_noise` handles requests for dropout at inference, so `keras_vattn.draws` does not replace `call`.
+    # `draw_noise` applies the dropout that a sampler requests, so the sampler must not replace this layer's `call`.
     reads_dropout_requests = True
 
     def __init__(self, **kwargs):

@@ -49,10 +49,10 @@ def record_products():
 
 
 def matmul(x, y):
-    """Return x @ y, (..., D) x (D, units) or (B, n, D) x (B, D, units), computed with rank 2 where possible.
+    """Return x @ y, (..., D) x (D, units) or (B, n, D) x (B, D, units). With one matrix y, compute a rank-2 product.
 
     On a CPU, TensorFlow 2.21 writes outside the memory of the result if it multiplies (B, 1, n, D) by one matrix for
-    all examples. A Jacobian creates this product from a rank-3 product of a single example.
+    all examples. If a batch has one example, TensorFlow can create such a product when it computes a Jacobian.
     """
     if len(y.shape) != 2:
         if x.shape[0] != 1 or y.shape[0] != 1:

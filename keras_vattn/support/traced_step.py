@@ -121,9 +121,9 @@ class StepGradient:
     Attributes:
         inputs: List of the gradients of the inputs.
         state: List of the gradients of the state.
-        shared: List of the gradients of captures and variables.
-        results: List of the gradients of the results of products.
-        rows: List of the rows of the products.
+        shared: List of the gradients of captured tensors and variables.
+        results: List of the gradients of the result x @ kernel of each recorded product.
+        rows: List of the tensors x in these products, which the kernel gradients need. `None` as in `results`.
     """
 
     def __init__(self, step, upstream, constants, inputs, state, shared, results):
