@@ -283,7 +283,7 @@ class CompareClassesOptions(CompareOptions):
 
     @property
     def num_members(self):
-        """Number of members of each ensemble; 0 if the layout uncertainty is not selected."""
+        """Number of members of each ensemble; 0 without `--layout uncertainty`."""
         return self.ensemble if "uncertainty" in self.layout else 0
 
     def check(self):

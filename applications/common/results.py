@@ -27,7 +27,7 @@ def write_results(comparison, path):
     application, previous, first = comparison.application, comparison.results_before, comparison.planned[0]
     default, first = _plain(config_of(application.program.default)), comparison.read(first, "metrics.json")
     if previous is not None and previous["data"] != _plain(first["data"]):
-        raise InputError(f"--results: {path} has results on other data; name another file.")
+        raise InputError(f"--results: {path} contains results for different data; choose another file.")
     # Dictionary from the name and seed of a run to (options, figures). Defaults replace options missing in old records.
     records, environments = {}, []
     if previous is not None:

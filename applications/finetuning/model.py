@@ -1,10 +1,10 @@
 """Build a model from a pretrained transformer, with deterministic or stochastic attention, and a task head.
 
     logits = head(dropout(transformer(tokens))),  attention weights sampled from q
-    loss = cross-entropy(logits), or the squared error of a score, + kl_weight KL(q || p)
+    loss = task loss + kl_weight KL(q || p)
 
-A network computes p, the prior of the attention weights, from the keys. The model no_kl has no prior and no KL; the
-model deterministic does not sample.
+The task loss is the cross-entropy, or the squared error if the model predicts a score. A network computes p, the prior
+of the attention weights, from the keys. The model `no_kl` has no prior and no KL. `deterministic` does not sample.
 
 Shapes: B examples, L tokens, C classes.
 """

@@ -53,7 +53,7 @@ def read_squad(path):
                             )
                     rows.append((entry["id"], entry["question"].strip(), context, answers))
     except (AttributeError, KeyError, TypeError) as error:
-        raise InputError(f"{path}: expected a SQuAD file: {error!r} is missing or has another type.") from error
+        raise InputError(f"{path}: expected a SQuAD file. Reading its fields raised {error!r}") from error
     if not rows:
         raise InputError(f"{path}: expected questions. Received: none")
     return Questions(*map(list, zip(*rows)))

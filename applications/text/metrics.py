@@ -68,7 +68,7 @@ def bleu_table(hypotheses, references, lowercase=False):
     """Return BLEU-1 to BLEU-4, a dictionary from n to `BleuResult`. Hypotheses are tokenized sentences; `references`
     contains a list of reference sentences for each hypothesis.
 
-    BLEU-n is the geometric mean of the n-gram precisions up to order n. `lowercase` ignores case (signature: case:lc).
+    BLEU-n is the geometric mean of the n-gram precisions up to order n. With `lowercase=True`, case is ignored.
     """
     # sacrebleu expects a list of the first references of all hypotheses, a list of the second, ... (`None` if missing).
     streams, table = list(itertools.zip_longest(*references)), {}

@@ -72,7 +72,7 @@ class Rows(collections.abc.Sequence):
 
     @classmethod
     def columns(cls, rows, number):
-        """Convert an iterable of tuples to a list of `number` columns, which are instances of this class."""
+        """Convert an iterable of tuples of length `number` to a list with one instance of this class per column."""
         writers = [_Writer() for _ in range(number)]
         for row in rows:
             for writer, field in zip(writers, row, strict=True):

@@ -100,7 +100,7 @@ class Images(ById):
         return Images(self.place, [self.ids[row] for row in rows], files, pixels)
 
     def batches(self, size, batch_size=64, title="images"):
-        """Yield batches of images resized to S = `size`, uint8 (B, S, S, 3). Raises the errors of `read`."""
+        """Yield images resized to S = `size`, uint8 (B, S, S, 3). Raise `InputError` if an image cannot be decoded."""
 
         def resized_row(row):
             with tf.device("CPU:0"):
@@ -176,7 +176,7 @@ def _upright(image, content):
 def _orientation(content):
     """Return the EXIF orientation, 1 to 8, from the bytes of a JPEG or PNG; 1 (upright) if EXIF is missing."""
     before = tf.where(tf.strings.substr(content, 0, 4) == b"\x89PNG", b"eXIf", b"Exif\0\0")
-    # EXIF has the format TIFF. Pad it with zeros, so that reading a field never runs past the end of a damaged file.
+    # EXIF data have the TIFF format. Append zeros, so that no read goes past the end if the file is damaged.
     tiff = tf.strings.join([tf.strings.split(content, before, maxsplit=1)[-1], bytes(24)])
     size, is_little = tf.strings.length(tiff), tf.strings.substr(tiff, 0, 4) == b"II*\0"
     is_tiff = is_little | (tf.strings.substr(tiff, 0, 4) == b"MM\0*")

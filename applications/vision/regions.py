@@ -14,8 +14,8 @@ from keras import ops
 from applications.common.errors import InputError, pass_through
 from applications.vision.images import ById
 
-# Before Python exits, free dataset iterators in reference cycles, for instance in a traceback. An iterator that is
-# freed later waits forever for a read that no thread can finish.
+# Collect garbage before Python shuts down. Otherwise the program can hang: a dataset iterator in a reference cycle (for
+# instance, of a traceback) would be freed during shutdown, and would wait forever for a thread that is still reading.
 atexit.register(gc.collect)
 
 

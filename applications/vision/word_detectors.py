@@ -16,7 +16,7 @@ from keras import ops
 from applications.common.batches import array_batches, num_array_batches
 from applications.common.errors import InputError
 
-# Words about fewer than MIN_IMAGES images cannot be learned; words about nearly all images do not distinguish them.
+# Learn only words that describe at least MIN_IMAGES images and at most a fraction MAX_SHARE of all images.
 MIN_IMAGES = 5
 MAX_SHARE = 0.9
 MAX_WORDS = 1000

@@ -113,7 +113,6 @@ def heading(record):
 
 
 def example_of(part):
-    # New sentences are generated without input.
     return ""
 
 

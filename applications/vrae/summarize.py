@@ -172,7 +172,7 @@ def summarize(options):
 
 
 def _require_same(folder, digest):
-    """Raise `InputError` if the folder contains other files, or summaries of other documents."""
+    """Raise `InputError` if the folder has files but no summaries, or has summaries of different documents."""
     path = folder / "summaries.json"
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir()) and not path.is_file()):
         raise InputError(f"--out: {folder} contains other files; choose another folder.")

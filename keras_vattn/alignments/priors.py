@@ -67,7 +67,7 @@ class Prior(keras.layers.Layer):
         return alignment.posterior(ops.zeros_like(logits) if log_psi is None else log_psi, keys, **at_step)
 
     def check_on_simplex(self):
-        """Raise ValueError if a constructor argument would have no effect on a KL of the normalised weights."""
+        """Raise ValueError if a constructor argument has no effect because the KL compares normalised weights."""
 
     def get_config(self):
         # Without this method, Keras could not serialise a layer whose dtype is a policy object.

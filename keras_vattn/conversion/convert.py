@@ -212,8 +212,8 @@ def _select_attentions(model, attentions, layers, skip_unknown):
         if attentions:
             reason = f"layers={layers!r}, skip_unknown={skip_unknown}, attention layers {_describe(attentions)}"
         raise ValueError(
-            "`to_bayesian` needs a model with attention that it can convert; for your own attention class use "
-            f"`keras_vattn.MultiHeadMixin`. Received: model={model}, {reason}"
+            "`to_bayesian` needs a model with attention that it can convert. To write a stochastic attention layer, "
+            f"subclass `keras_vattn.MultiHeadMixin`. Received: model={model}, {reason}"
         )
     return {x: path for x, path in convertible.items() if x in selected}
 

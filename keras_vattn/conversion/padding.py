@@ -13,7 +13,7 @@ _IS_SELF_ATTENTION = contextvars.ContextVar("attends_to_itself", default=False)
 
 
 class HeadsWithPadding:
-    """Mixin of converted multi-head attention. In self-attention it masks queries at padding positions."""
+    """Mixin for converted multi-head attention. In self-attention, it masks the queries at padding positions."""
 
     def __call__(self, *arguments, **options):
         # Compare query and value before Keras casts them, because afterwards they are always different objects.

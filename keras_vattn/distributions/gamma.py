@@ -77,8 +77,8 @@ def _weibull_to_gamma(q, p, name=None):
 
 
 def _divergence_from_products(q, p):
-    # E[S] under q sums to one, so the KL of a row is -sum alpha log E[S] plus terms that depend only on p. For a large
-    # beta these terms would cancel, so `_weibull_to_gamma` does not call this function.
+    # The means E[S] of q sum to 1 in a row, so the logits of q affect only the term -sum alpha log E[S] of the KL.
+    # `_weibull_to_gamma` does not use this form if beta is large, because its large terms would cancel inexactly.
     keys, log_mean = q.keys, q.log_mean()
     log_alpha = keys.zero_masked(p.log_concentration)
     alpha = ops.exp(log_alpha)

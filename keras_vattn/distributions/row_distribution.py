@@ -64,7 +64,7 @@ class RowDistribution(tfp.Distribution):
         """Return the distribution of the normalised weights w = S / sum_s S, on the simplex."""
         if self.on_simplex:
             return self
-        raise ValueError(f"A KL on the simplex needs the method `normalized`. Received: {type(self).__name__}")
+        raise ValueError(f"{type(self).__name__} does not implement `normalized`, which a KL on the simplex needs.")
 
     def log_density(self, log_value):
         raise NotImplementedError(f"{type(self).__name__} does not implement `log_density`.")

@@ -168,7 +168,7 @@ class _Output:
         )
 
     def add_block(self, totals, rows, probabilities, upstream):
-        """Call `add_rows` if the upstream gradient of any row is nonzero; otherwise return the totals."""
+        """Call `add_rows` if any row has a nonzero upstream gradient; otherwise return `totals` unchanged."""
         return tf.cond(
             tf.reduce_any(tf.not_equal(upstream, 0.0)),
             lambda: self.add_rows(totals, rows, probabilities, upstream),

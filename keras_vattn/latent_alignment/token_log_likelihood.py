@@ -14,8 +14,8 @@ from keras_vattn.support.masks import both, check_mask, check_shape, first_mask,
 from keras_vattn.support.products import matmul
 from keras_vattn.support.validation import integer, positive_integer, refuse_ignore_class
 
-# Default numbers of logits in a chunk. Training uses 256 MB in float32, because a large first chunk avoids computing
-# rows twice. Prediction uses 32 MB, because larger chunks are not faster.
+# Default numbers of logits in a chunk: 256 MB in float32 for training, and 32 MB for prediction. Large chunks speed up
+# only training, because the backward pass recomputes the logits of all rows that are not in the first chunk.
 CHUNK_ENTRIES = 2**26
 PREDICTION_ENTRIES = 2**23
 # Number of blocks in the first chunk if there are several candidates. Blocks without a gradient are skipped.

@@ -53,9 +53,9 @@ class ChunkedAttention(AlignmentLayer):
             size = max(4, LARGEST_CHUNK // (num_keys * heads_of_chunk))
         if size is not None and return_attention_scores:
             raise ValueError(
-                "A call in query chunks never stores all weights: `return_attention_scores=True` needs "
-                'query_chunk_size=None or "auto", which then uses no chunks. `alignment_statistics` and '
-                f"`posterior_distribution` compute all weights. Received: query_chunk_size={size}"
+                "`return_attention_scores=True` cannot be used with query chunks, which never store all weights. Use "
+                'query_chunk_size=None or "auto", or call `alignment_statistics` or `posterior_distribution` instead. '
+                f"Received: query_chunk_size={size}"
             )
         if size is None or not isinstance(length, int):
             return size

@@ -16,7 +16,7 @@ class KerasAttentionMixin(ChunkedAttention):
     """
 
     def add_alignment(self, alignment, prior, per_head_prior=False, name=None):
-        """Set the alignment, the prior (which reads the keys) and the name of the layer in the log."""
+        """Set the alignment, the prior and the name of the layer in the log."""
         self.set_alignment(VariationalAlignment(alignment, prior, dtype=self.dtype_policy))
         self.track_divergence(self.alignment_prior is not None, name)
 

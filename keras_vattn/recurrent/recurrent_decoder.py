@@ -85,7 +85,7 @@ class RecurrentDecoder(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         return _merge("state", [part.start(batch_size, memory, initial_state) for part in self.parts()])
 
     def step(self, inputs, state, memory, noise=None):
-        """Run one decoding step, the same as in training. It has no side effects and uses no loss, metric or seed.
+        """Run one decoding step with the code that training uses. It adds no loss, updates no metric and reads no seed.
 
         Args:
             inputs: (B, D), the input of this step; or a dictionary of (B, ...) tensors with the key `"inputs"`.
@@ -191,7 +191,6 @@ def _prepared_inputs(parts, inputs):
 
 
 def _merge(kind, dictionaries):
-    """Merge the dictionaries. Raise ValueError if two parts use the same name."""
     merged = {}
     for dictionary in dictionaries:
         for name in dictionary:

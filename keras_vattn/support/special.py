@@ -110,7 +110,7 @@ def log_gamma_remainder(log_x):
 
 
 def soft_clamp(x, lowest, highest):
-    """Return x, clamped smoothly to [lowest, highest]. The error inside is about exp(-distance to the nearer end)."""
+    """Clamp x smoothly to [lowest, highest]. In the interval, the error is about exp(-distance to the nearer end)."""
     upper = x > 0.5 * (lowest + highest)
     low, high = ops.where(upper, lowest, x), ops.where(upper, x, highest)
     # Both formulas compute the same function. Each avoids cancellation in one half of the interval.

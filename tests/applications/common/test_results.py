@@ -64,7 +64,7 @@ def test_runs_of_other_models_and_seeds_stay(toy, compare_words, tmp_path, comma
     stored = json.loads(path.read_text())
     path.write_text(json.dumps(stored | {"data": {"train": {"rows": 7}}}))
     status, _, err = toy.call(*words, models[1], "--results", path)
-    assert status == 2 and err.endswith("has results on other data; name another file.\n")
+    assert status == 2 and err.endswith("contains results for different data; choose another file.\n")
     for content in ("[]", "{", '{"runs": []}'):
         path.write_text(content)
         toy.fails("is not a results file", *words, models[1], "--results", path)
