@@ -3,9 +3,9 @@
     python -m tools.convert_duc DOCUMENTS [--references MODELS] --out FOLDER
 
 DOCUMENTS contains one folder of SGML documents per topic; the folder has the name of the topic. MODELS contains the
-human summaries. Their file names begin with the name of the topic; its last letter, the group of assessors, may be
-missing: D0701.M.250.A.1 belongs to D0701A. For each topic NAME, the tool writes FOLDER/topics/NAME.txt.data, with one
-sentence per line, and the summaries FOLDER/references/NAME/1.gold, 2.gold and so on. To summarize:
+human summaries. The file name of a summary begins with the name of its topic, with or without the last letter of the
+name: D0701.M.250.A.1 belongs to D0701A. For each topic NAME, the tool writes FOLDER/topics/NAME.txt.data, with one
+sentence per line, and the summaries FOLDER/references/NAME/1.gold, 2.gold and so on. To summarize the documents:
 
     python -m applications.vrae summarize --run RUN --documents FOLDER/topics --references FOLDER/references \
         --max-words 250

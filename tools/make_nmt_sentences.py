@@ -30,7 +30,7 @@ def _table(text):
     return [row.split() for row in text.split(",")]
 
 
-# Gender (r: der, e: die, s: das), German, English.
+# Columns: gender (r: der, e: die, s: das), German, English.
 _PEOPLE = _table(
     "r Bruder brother, r Koch cook, r Lehrer teacher, r Maler painter, r Onkel uncle, r Gast guest, e Ärztin doctor, "
     "e Mutter mother, e Nachbarin neighbor, e Schwester sister, e Tante aunt, e Bäuerin farmer, s Kind child, "
@@ -40,7 +40,7 @@ _PLACES = _table(
     "r Garten garden, r Park park, r Bahnhof station, r Turm tower, e Küche kitchen, e Schule school, s Museum museum, "
     "s Haus house"
 )
-# Gender, German, English, German plural, English plural.
+# Columns: gender, German, English, German plural, English plural.
 _THINGS = _table(
     "r Apfel apple Äpfel apples, r Brief letter Briefe letters, r Koffer suitcase Koffer suitcases, "
     "r Schlüssel key Schlüssel keys, r Stuhl chair Stühle chairs, r Tisch table Tische tables, "
@@ -48,7 +48,7 @@ _THINGS = _table(
     "e Uhr clock Uhren clocks, s Bild picture Bilder pictures, s Buch book Bücher books, "
     "s Fahrrad bicycle Fahrräder bicycles, s Hemd shirt Hemden shirts, s Messer knife Messer knives"
 )
-# English, German stem, German endings ("_" for none): nominative of r, e and s, accusative of r, dative of r and e.
+# Columns: English, German stem, and six endings ("_": none): nominative r, e and s; accusative r; dative r and e.
 _DETERMINERS = _table(
     "the d er ie as en em er, this dies er e es en em er, every jed er e es en em er, a ein _ e _ en em er, "
     "my mein _ e _ en em er, our unser _ e _ en em er"
@@ -63,7 +63,7 @@ _LOOKS = _table(
 )
 _PREPOSITIONS = _table("in in, hinter behind, neben beside, vor outside")
 _MODALS = _table("kann can, muss must, soll should, wird will")
-# German infinitive, German participle, English infinitive, English past.
+# Columns: German infinitive, German participle, English infinitive, English past.
 _VERBS = _table(
     "kaufen gekauft buy bought, verkaufen verkauft sell sold, finden gefunden find found, holen geholt fetch fetched, "
     "sehen gesehen see saw, malen gemalt paint painted, zeigen gezeigt show showed, verlieren verloren lose lost, "

@@ -148,7 +148,7 @@ def _parse(prog, description, options_class, default, arguments, **options):
 
 
 def _option_in(argument):
-    """Return the name of an option, with underscores, from an argument `--name` or `--name=value`."""
+    """Return the option name, with underscores, of an argument `--name` or `--name=value`."""
     return argument.partition("=")[0].removeprefix("--").replace("-", "_")
 
 

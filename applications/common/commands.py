@@ -57,7 +57,7 @@ def evaluate(application, options):
 def _require_same(path, split, digest):
     """Raise `InputError` if `path` exists and is not an earlier report on the same split and data."""
     if path.stem in ("metrics", "report"):
-        raise InputError(f"--name: must not be the name of another file of the run. Received: {path.stem!r}")
+        raise InputError(f"--name: this name is reserved for another file of the run. Received: {path.stem!r}")
     if not path.exists():
         return
     try:

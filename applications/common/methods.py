@@ -98,8 +98,8 @@ class Uncertainty:
             row.append(figures(_ensemble([_read(folder / f"{_COMPARED}.npz") for folder in folders]), seconds))
         tables = [titled(reports[options.models[0]][0]["title"], main_table(COLUMNS, rows, ("method",)))]
         if options.seeds > 1 and options.baseline in rows:
-            subtracted = f"AUROC by MI: minus the AUROC by entropy of {options.baseline}"
-            title = f"Differences from the model {options.baseline}, paired by seed ({subtracted}), mean [95% interval]"
+            note = f"AUROCs by MI are compared with the AUROC by entropy of {options.baseline}"
+            title = f"Differences from the model {options.baseline}, paired by seed, mean [95% interval]. {note}"
             tables.append(titled(title, difference_table(COLUMNS, rows, options.baseline)))
         return tables
 
@@ -147,7 +147,7 @@ def _read(path):
 
 
 def _methods(sets, train_seconds):
-    """Return the metrics of each method; the keys are suffixes that tables append to the name of the model."""
+    """Return a dictionary from a method's suffix in table rows, such as ", temperature", to the method's metrics."""
     results = {"": figures(sets, train_seconds), ", temperature": figures(_with_temperature(sets), train_seconds)}
     drawn = {kind: text for kind, text in _SAMPLED.items() if kind in sets["test"]}
     return results | {f", {text}": figures(sets, train_seconds, kind) for kind, text in drawn.items()}

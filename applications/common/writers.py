@@ -67,7 +67,7 @@ def require_writable(option, path):
 
 
 def aside_of(path):
-    """Return the path where the old run of a folder is stored while `--overwrite` trains the new run."""
+    """Return the path to which `--overwrite` renames the old run until the new run has finished."""
     path = pathlib.Path(path).absolute()
     return path.with_name(f"{path.name}.overwritten")
 

@@ -84,7 +84,7 @@ class NetworkOptions:
 
 @dataclasses.dataclass
 class AlignmentOptions(PublishedOptions):
-    """Attention; options set to none get the values that --published selects for the model"""
+    """Attention; --published selects the values of options that are none"""
 
     published: Literal[tuple(PUBLISHED)] = "general"
     """Data set whose published attention values are used. general: our own values, with which the KL has an effect."""

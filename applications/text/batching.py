@@ -162,5 +162,5 @@ def cheapest_cuts(counts, costs, max_parts):
 
 
 def _lengths(sources, targets):
-    """Return lengths (pairs, 2): the source length, at least 1, and the target length, with the start or end token."""
+    """Return lengths (pairs, 2): the source length, at least 1, and the target length plus 1, for START or END."""
     return np.stack([np.maximum(sources.lengths, 1), targets.lengths + 1], axis=1)

@@ -56,7 +56,7 @@ class EncodedPairs:
         return len(self.sources)
 
     def rows(self, indices):
-        """Return the `EncodedPairs` with these indices."""
+        """Return the pairs at these indices as `EncodedPairs`."""
         sides = self.sources.take(indices), self.targets.take(indices)
         return EncodedPairs(self.pairs.rows(indices), *sides, self.report)
 

@@ -228,8 +228,8 @@ def split_by_group(text, fraction, seed, maximum=None, option="--valid-fraction"
 
 
 def hold_out(text, fraction, seed, maximum=None, read="sources"):
-    """Split a text as `split_by_group` does. Then remove training pairs whose source or target, as `read` selects
-    ("sources", "targets"), also occurs in the held-out split, ignoring case."""
+    """Split a text as `split_by_group` does. Then remove the training pairs that repeat a held-out sentence, ignoring
+    case. `read` is "sources" to compare source sentences, or "targets" to compare target sentences."""
     rest, held_out = split_by_group(text, fraction, seed, maximum)
     # Different groups, such as conversations, may contain the same sentence.
     held_sentences = {folded(sentence) for sentence in getattr(held_out, read)}

@@ -18,7 +18,7 @@ from applications.common.errors import InputError, reading
 from applications.common.progress import progress
 
 ENDINGS = (".jpg", ".jpeg", ".png")
-# Includes .npz and .npy, because published files of region features are named after the image.
+# Includes .npz and .npy, because published region features have file names such as image.jpg.npz.
 _ENDING = re.compile(rf"({'|'.join(map(re.escape, (*ENDINGS, '.npz', '.npy')))})+$", re.IGNORECASE)
 _NUMBER = re.compile(r"\A(?:COCO_[A-Za-z]+\d{4}_)?0*([0-9]+)\Z", re.ASCII)
 # EXIF constants: the tag of the orientation, and the type code of a 16-bit integer.

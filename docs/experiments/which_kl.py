@@ -275,7 +275,7 @@ def tables():
     for task in TASKS:
         results = read(task)
         print(f"\n### {task}\n")
-        print("| form | weight | NLL | less no KL | less published | accuracy | ECE | sd | KL | above floor |")
+        print("| form | weight | NLL | NLL - no KL | NLL - published | accuracy | ECE | sd | KL | above floor |")
         print("|---|---|---|---|---|---|---|---|---|---|")
 
         def nll(form, kl_weight):

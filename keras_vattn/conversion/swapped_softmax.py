@@ -54,8 +54,8 @@ class SwappedSoftmax(StochasticSoftmax, keras.layers.Softmax):
         return both(super()._is_unmasked(inputs), ops.logical_not(hidden))
 
     def _projected_keys(self, logits):
-        """Return the keys for the prior, projected but not rotated, or `None` in a call with a cache. The shape is (B,
-        G, 1, S, D) if the logits have an axis of groups; otherwise each head has its keys, (B, H, S, D)."""
+        """Return the projected keys for the prior, without rotary embedding, or `None` in a call with a cache. Shape:
+        (B, G, 1, S, D) if the logits have an axis of groups, otherwise (B, H, S, D), with equal keys in a group."""
         if not _KEYS.get():
             return None
         key = _KEYS.get()[0]

@@ -211,8 +211,8 @@ def _draws_per_call(batch, num_samples, max_rows):
     draws_per_call = min(num_samples, max_rows // max(1, *rows))
     if draws_per_call > 1 and min(rows) != max(rows):
         raise ValueError(
-            "To compute several draws at a time, the inputs must share the first axis. If they do not (a graph, for "
-            f"example), set max_rows=1. Received: {[tuple(x.shape) for x in leaves]}"
+            "To compute several draws at a time, all inputs must have the same number of rows (first axis). If they "
+            f"do not, as for a graph, set max_rows=1. Received: {[tuple(x.shape) for x in leaves]}"
         )
     return max(1, draws_per_call)
 

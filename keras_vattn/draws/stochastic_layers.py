@@ -53,7 +53,7 @@ def drawing_layers(model):
     """Return the layers of a model that sample from a posterior.
 
     Raises:
-        ValueError: If one of these layers does not read sampling requests.
+        ValueError: If one of these layers does not use the property `draws` of `StochasticLayer`.
     """
     layers = [layer for layer in stochastic_layers(model) if is_stochastic(layer)]
     invalid = [layer for layer in layers if not reads_requests(layer)]

@@ -83,7 +83,7 @@ def chosen_log_likelihood(inputs, kernel, bias, targets, chunk_size, row_mask=No
 
 @dataclasses.dataclass(frozen=True)
 class _Labels:
-    """Targets in the form of labels, int64 (R,)."""
+    """Targets as labels, int64 (R,)."""
 
     labels: tf.Tensor
 
@@ -107,7 +107,7 @@ class _Labels:
 
 @dataclasses.dataclass(frozen=True)
 class _Votes:
-    """Targets in the form of weights of every word, float32 (N, V). Row r uses `weights[r % N]`."""
+    """Targets as one weight per word of the vocabulary, float32 (N, V). Row r uses `weights[r % N]`."""
 
     weights: tf.Tensor
 

@@ -1,5 +1,5 @@
-"""Compute a moving average over training calls, the baseline of a score-function gradient. A float32 weight (2,) stores
-a decayed sum of values and a decayed sum of ones. The average, their quotient, has no bias towards the initial 0."""
+"""Compute the moving average that is the baseline of a score-function gradient. A float32 weight (2,) stores a decayed
+sum of one value per training call, and a decayed sum of ones. Their ratio has no bias towards the initial 0."""
 
 from keras import ops
 

@@ -155,7 +155,7 @@ class AttentionDecoder(RecurrentDecoder):
     def build(self, inputs_shape, memory_shape=None, posterior_logits_shape=None):
         if (self.attention is None) != (memory_shape is None):
             raise ValueError(
-                "Pass a memory if and only if the decoder has an attention. "
+                "Pass a memory if `attention` is set, and no memory if `attention` is None. "
                 f"Received: attention={self.attention}, memory_shape={memory_shape}"
             )
         for name, shape in (("inputs", inputs_shape), ("memory", memory_shape)):

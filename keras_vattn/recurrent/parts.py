@@ -274,8 +274,8 @@ class AttentionPart(Part):
 
 
 class LatentPart(Part):
-    """A Gaussian latent variable at every step. Its results are z, (B, units), and the parameters of q and p. After the
-    loop, the part adds the KL loss.
+    """A Gaussian latent variable z at every step. The results of the part are z, (B, units), and the parameters of q
+    and p. After the loop, the part adds the KL loss.
 
     Formula:
         z_t ~ q = "Normal"(mu_(q,t), "diag"(sigma_(q,t)^2)), quad [mu_(q,t), log sigma_(q,t)] = "latent"("posterior"_t)

@@ -1,13 +1,13 @@
-"""Run a step on chunks of queries of one example or head, and recompute the step in the backward pass.
+"""Run a step on chunks of queries, and recompute the step in the backward pass to save memory.
 
-Two nested `tf.map_fn` calls loop over groups (examples or heads) and over the query chunks of a group. The step is
-traced once, and the backward pass calls this trace again, so TensorFlow stores only the inputs of each chunk. The
-inputs of all chunks together are as large as the inputs of the call.
+A group is an example, or one head of an example. Two nested `tf.map_fn` calls loop over the groups, and over the query
+chunks of each group. TensorFlow traces the step once, and the backward pass calls this trace again. So TensorFlow
+stores only the inputs of the chunks, which together are as large as the inputs of the call.
 
-Before you change this module: a variable may change before the backward pass reads it again, so the caller passes
-values of variables (`ChunkedAttention.over_chunks`). Under XLA, random numbers and `tf.range` need static shapes, and a
-slice with a dynamic start needs `tf.slice`. tests/layers/test_query_chunks.py compares the results with the eager loop,
-which TensorFlow differentiates itself, and checks which tensors are stored for the gradient.
+The step must not read variables, because a variable may change before the backward pass. `ChunkedAttention.over_chunks`
+passes the values of the variables instead. Under XLA, random numbers and `tf.range` need static shapes, and a slice
+with a dynamic start needs `tf.slice`. tests/layers/test_query_chunks.py compares the results with the eager loop, which
+TensorFlow differentiates itself, and checks which tensors are stored for the gradient.
 """
 
 import tensorflow as tf

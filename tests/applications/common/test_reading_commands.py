@@ -52,7 +52,7 @@ def test_names_of_reports(toy, copied_toy):
     (copied_toy / "thesis.json").write_text('["mine"]')
     before = files_of(copied_toy)
     for name, message in (
-        ("metrics", "--name: must not be the name of another file of the run"),
+        ("metrics", "--name: this name is reserved for another file of the run"),
         ("../metrics", "--name: must be the name of a file, without a folder"),
         ("thesis", "is not a report; choose another name"),
     ):
