@@ -217,8 +217,8 @@ def final_value(schedule):
         start = schedule.initial_learning_rate if schedule.warmup_target is None else schedule.warmup_target
         return float(start * schedule.alpha)
     raise ValueError(
-        "A KL outside training needs the final weight of the schedule, but this schedule has no end: use one with an "
-        "end, such as keras_vattn.LinearAnnealing, or define the attribute `final_value` in its class. "
+        "Outside training, a layer multiplies the KL by the final value of the schedule, but this schedule has no end: "
+        "use keras_vattn.LinearAnnealing, for example, or define the attribute `final_value` in its class. "
         f"Received: schedule={schedule!r}"
     )
 

@@ -45,7 +45,7 @@ def outputs_of(run, label):
         texts = [text for name, text in lines if name == label]
         if not texts:
             labels = ", ".join(dict.fromkeys(name for name, _ in lines))
-            raise SystemExit(f"--label: expected one of {labels}, as in {path}. Received: {label}")
+            raise SystemExit(f"--label: expected one of the labels in {path}: {labels}. Received: {label}")
         outputs[source] = texts[0] if isinstance(texts[0], str) else " ".join(word for word, _ in texts[0])
     return outputs
 

@@ -130,7 +130,7 @@ def build(options, codec):
         log_likelihood = emission.words(hidden, target, candidates_mask=mask[:, None])
         bound = keras_vattn.LatentLogLikelihood("marginal", name="bound")(log_likelihood, log_prior)
     elif kind.alignment == "hard":
-        # Add the state at the expected context as a second candidate, so that both states share a dropout mask.
+        # Stack the state that gives log p(y) and the state that gives the baseline, so that both share a dropout mask.
         states = [decoded["hidden"], *([ops.stop_gradient(decoded["expected"])] if is_self_critical else [])]
         log_likelihood = emission.words(emission.dropout(ops.stack(states, axis=2)), target)
         average = "moving_average" if alignment.baseline == "moving_average" else None

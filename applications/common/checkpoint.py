@@ -201,7 +201,7 @@ def read_state(path):
 
 
 def read_weights(path):
-    """Return the names and the arrays of weights.npz, and the JSON record of the epoch in which they were saved."""
+    """Read weights.npz; return the weights' names, their arrays, and the JSON record of the epoch that saved them."""
     with _reading(path):
         arrays = _arrays(path)
         names = arrays["names"].tolist()

@@ -66,8 +66,8 @@ def write_results(comparison, path):
 
 
 def results_before(program, options):
-    """Return the existing results file that a comparison adds its runs to, as `read_results` does, or `None` for a new
-    file. A file from another command raises `InputError`, because its runs do not belong in the same table."""
+    """Read the file `--results`, to which a comparison adds its runs; return `None` if the file does not exist. Raise
+    `InputError` if another command wrote the file, because its runs do not belong in the same table."""
     path = pathlib.Path(options.results)
     if not path.exists():
         return None

@@ -92,7 +92,7 @@ def joined(shown_by_model):
     samples, alignments = {}, {}
     for name, shown in shown_by_model.items():
         for place, sample in enumerate(shown.samples):
-            # If several samples have the same source, match them between models by their order.
+            # If k samples of each model have the same source, merge the first sample of each model, and so on.
             num_before = sum(other[0] == sample[0] for other in shown.samples[:place])
             lines = samples.setdefault(repr((sample[0], num_before)), {})
             for line in sample:
@@ -108,7 +108,7 @@ def joined(shown_by_model):
             merged.title += f" ({', '.join(names)})"
 
     def label_of(label, names):
-        # Add names of models to a label, unless all models have the same line, such as the source.
+        # Omit the names of the models if all models have the line, for example the source.
         return label if len(names) == len(shown_by_model) else f"{', '.join(names)}: {label}"
 
     samples = [[(label_of(label, names), text) for (label, text), names in x.values()] for x in samples.values()]

@@ -30,7 +30,7 @@ def tokenizer():
     )
     # Drop pieces with white space, because a file with one piece per line cannot store them.
     pieces = [piece for piece in vocabulary if piece == piece.strip() and piece != "##"]
-    # Set the name, because the run folder stores it, and Keras's default name contains a process-wide number.
+    # The run folder stores this name. Keras's default name depends on how many tokenizers the process has created.
     return keras_hub.models.BertTokenizer(pieces, lowercase=True, name="tokenizer")
 
 

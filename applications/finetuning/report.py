@@ -51,7 +51,7 @@ COLUMNS = (
 
 
 def evaluate(run, part, evaluation=None):
-    """Return the report on an encoded split, and the predictions."""
+    """Compute the predictions for an encoded split; return a report and the predictions."""
     kind = TASKS[run.options.texts.task].kind
     report = {"num_examples": len(part.part), "gradients": gradient_norms(run, part)}
     if kind == "span":

@@ -68,7 +68,7 @@ class Model:
 
     @property
     def inference_without_draws(self):
-        """Name of the inference without sampling, for exports and for translations during training."""
+        """The value of `--inference` without sampling. Exports and translations during training use it."""
         return "soft" if self.objective == "soft" or self.is_continuous else "exact"
 
     def parse(self, name):

@@ -37,7 +37,7 @@ COLUMNS = (
     Column("other source (nats)", "report.controls.source.nats", differs=False),
     STEP,
     Column("parameters (M)", "parameters.generative", 3, 1e-6, differs=False),
-    Column("inference (M)", "parameters.inference", 3, 1e-6, differs=False),
+    Column("parameters of q (M)", "parameters.inference", 3, 1e-6, differs=False),
 )
 
 

@@ -1,4 +1,4 @@
-"""Defines what programs on images share: a codec, answers about images that a user names, and the exported module."""
+"""Defines what `captioning` and `vqa` share: a codec, the outputs for images in an input file, an exported module."""
 
 import dataclasses
 import inspect

@@ -4,10 +4,10 @@ A scene is a grid of 4 x 4 cells. Four to six cells contain one object each, wit
 An object has a colour and a shape, and no two objects of a scene have the same colour and the same shape, so that "the
 red circle" is unique. A scene has at most four colours and four shapes, so that some of them occur several times.
 Captions and answers are true. Relations are unambiguous: if an object is left of another, they are further apart in
-columns than in rows. For every scene there are questions of every type, and questions with the answers yes and no.
+columns than in rows. Every scene has questions of every type, including yes/no questions with both answers.
 
 Cells are numbered row by row, like the regions of a pixel extractor with a 4 x 4 grid; `CELL_BOXES` are their boxes.
-Scene i of a seed, with its image, captions and questions, does not depend on the number of scenes.
+The seed determines scene i with its image, captions and questions, whatever the number of scenes.
 """
 
 import collections

@@ -38,7 +38,7 @@ COLUMNS = (
     Column("sd of weights", lambda record: spread(record["report"].get("weights_sd")), differs=False),
     Column("s/step", "step_seconds", differs=False),
     Column("parameters (M)", "parameters.generative", 3, 1e-6, differs=False),
-    Column("inference (M)", "parameters.inference", 3, 1e-6, differs=False),
+    Column("parameters of q (M)", "parameters.inference", 3, 1e-6, differs=False),
 )
 
 

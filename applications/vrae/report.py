@@ -58,7 +58,7 @@ COLUMNS = (
     Column("no z_enc, standard error", "report.controls.zero.standard_error", 3, differs=False),
     Column("s/step", "step_seconds", differs=False),
     Column("parameters (M)", "parameters.generative", 3, 1e-6, differs=False),
-    Column("inference (M)", "parameters.inference", 3, 1e-6, differs=False),
+    Column("parameters of q (M)", "parameters.inference", 3, 1e-6, differs=False),
 )
 CURVES = {
     "perplexity": "perplexity without KL, training",

@@ -252,7 +252,7 @@ class VariationalAlignment:
         if scored.posterior_logits is not None:
             statistics["prior_entropy"] = _entropy(self.expected_weights(scored), keys)
         elif scored.log_psi is not None:
-            # Normalise Psi for each query, because a prior over all nodes of a graph sums to one over the graph.
+            # In a graph, Psi may sum to one over all nodes, but the entropy needs a sum of one over each query's keys.
             statistics["prior_entropy"] = _entropy(keys.softmax(scored.log_psi), keys)
         deviation = self._standard_deviation(scored, expected, step, num_samples, seed)
         statistics["weights_sd"] = ops.divide_no_nan(keys.sum(deviation), keys.count(deviation))

@@ -9,7 +9,7 @@ class Dropout(keras.layers.Dropout):
     """Replacement for `keras.layers.Dropout` that is faster under XLA on a CPU.
 
     The arguments are those of Keras's layer. In float32 without XLA, the same seed results in the same mask. On a CPU
-    under XLA, sampling one number of Keras's mask takes as long as sampling four. Keras's mask also depends on the
+    under XLA, Keras's layer generates four random numbers for each number of its mask. Its mask also depends on the
     dtype and on the use of XLA; the mask of this layer depends on neither. Each replica uses a different mask.
 
     Args:

@@ -19,11 +19,11 @@ class LatentLogLikelihood(keras.layers.Layer):
     `keras_vattn.LatentObjective` lists the objectives of Deng et al. 2018, sections 2 to 4, and their values. Sampling
     a position z from q is not differentiable, so a term of value 0 adds the gradient with respect to q. The formula
     shows one sample and the baseline b; sg stops the gradient. The expected gradient of the formula is the gradient of
-    E_q log p(y | z) (eq. 1), so you can sum and mask the values, and train with the loss `keras_vattn.NegativeBound`.
-    The values contain no KL, because `keras_vattn.CategoricalAttention` adds it with `add_loss`.
+    E_q log p(y | z) (eq. 1). You can sum and mask the values, and train with the loss `keras_vattn.NegativeBound`. The
+    values contain no KL, because `keras_vattn.CategoricalAttention` adds the KL with `add_loss`.
 
-    If each example has one query, the log-likelihoods may have shape (B, K), and the result has shape (B,). The tensors
-    of the attention may still have shape (B, 1, K).
+    If each example has one query, the log-likelihoods may have shape (B, K), and the result has shape (B,). The log
+    prior and log posterior may still have shape (B, 1, K).
 
     Formula:
         "result" = log p(y | z) + "sg"(log p(y | z) - b) (log q(z) - "sg"(log q(z))), quad z ~ q
@@ -35,8 +35,8 @@ class LatentLogLikelihood(keras.layers.Layer):
     Call arguments:
         log_likelihood: Float32 (B, T, K), from `keras_vattn.TokenLogLikelihood` or your own output layer; (B, T, K + 1)
             with the soft baseline in training. If it has shape (B, K), the other inputs have no axis T, or T = 1.
-        log_prior: (B, T, K), the tensor that `CategoricalAttention` returned. It stores the objective of the attention,
-            which must equal `objective`. If you pass a slice of it, only the shape is checked.
+        log_prior: (B, T, K), the tensor that `CategoricalAttention` returned. This layer checks that the attention has
+            the same objective; if you pass a slice of the tensor, the layer checks only the shape.
         log_posterior: (B, T, K), or `None` if the attention did not return it. Without it, the result is the marginal
             log-likelihood, or under `keras_vattn.posterior_draws` the objective with q = p.
         log_likelihood_mask: Boolean (B, T), see `log_prior_mask`.

@@ -57,13 +57,13 @@ class AlignmentLayer(StochasticLayer):
         keys beyond `shape`."""
         if num_keys is None:
             return self.draw_alignment(shape, seeds)
-        # Draw noise for all keys, because the logits cover all keys under XLA, and draws must not depend on XLA.
+        # Under XLA, the logits cover all keys. Draw noise for all keys, so that draws are equal with and without XLA.
         noise = self.draw_alignment((*shape[:-1], num_keys), seeds)
         return tree.map_structure(lambda x: x[..., : shape[-1]], noise)
 
     def divergence_terms(self, scored, noise, keys, query_mask, training, head_axis=None, context=None, chunk=None):
-        """Return a dictionary of arguments for `add_divergence`: the KL of each query, the mask of valid queries, the
-        number of entries, and the floor. The KL is summed over heads and includes the KL of the context.
+        """Return the arguments `divergence`, `valid`, `entries` and `floor` of `StochasticLayer.add_divergence` in a
+        dictionary. The KL is summed over heads and includes the KL of the context.
 
         Args:
             scored: The `AlignmentInputs` of the call, or `None` if the weights have no KL.
@@ -71,8 +71,8 @@ class AlignmentLayer(StochasticLayer):
             keys: The `Keys` of the call.
             query_mask: Boolean mask with one entry per query, or `None`.
             training: The call's `training`.
-            head_axis: Axis or axes of heads, over which the KL is summed; `None` for a layer without heads.
-            context: `None`, or a tuple of the context's KL for each query and the number of entries of this KL.
+            head_axis: The axis or axes of the heads; `None` for a layer without heads.
+            context: `None`, or a tuple: the KL of each query's context, and the number of terms summed in this KL.
             chunk: The `Chunk` of the queries, or `None`.
         """
         divergence, entries, floor, valid = None, 0.0, None, keys.any_valid()

@@ -10,7 +10,7 @@ from keras_vattn.support.validation import nonnegative_number, number, positive_
 class PredictedContext(GaussianLayer):
     """Predicts an attended vector c from a latent variable z (VRAE-SA; Chien and Wang 2019, equations 16 and 19).
 
-    A decoder without a memory to attend to reads the prediction tilde(c) instead of c. With a target c, training adds
+    If a decoder has no memory, it reads the prediction tilde(c) instead of c. If you pass the target c, training adds
     an auxiliary term to the loss, so that z contains information about c. In the formula, sg stops the gradient, so the
     attention gets a gradient only through z. The term in Chien and Wang 2019 (equation 8) is E_(tilde(c) ~ p)[log
     p(tilde(c) | z)]. This is a negative entropy: it does not depend on the mean, and is largest for the smallest sigma.
