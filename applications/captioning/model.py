@@ -115,7 +115,6 @@ def build(options, codec):
     )
     emission = Emission(options, vocabulary_size)
 
-    # Connect the layers.
     regions = keras.Input((max_regions, codec.regions.model_width), name="regions")
     num_regions = keras.Input((), dtype="int32", name="num_regions")
     target_input = keras.Input((None,), dtype="int32", name="target_input")

@@ -1,8 +1,8 @@
 """Writes and reads the files of training: its state, the history, and the weights that the report uses.
 
 The state contains every variable that training changes, so a resumed run reproduces an uninterrupted run bit for bit.
-Variables are restored by position, because their names contain process-wide numbers. `keras.Model.get_state_tree` is
-not used, because it fails if metrics of two layers have the same name, as the KLs of two attention layers do.
+Variables are restored by position, because their names contain numbers that differ between processes. The code does not
+use `keras.Model.get_state_tree`, which fails if metrics of two layers have the same name, such as two KLs.
 """
 
 import contextlib

@@ -25,8 +25,8 @@ vegaEmbed("#view", spec, {actions: false, bind: "#choices"});
 
 @dataclasses.dataclass
 class Page:
-    """The content of report.html. The sentences of `summary` and the line `heading` follow the title; `tables` are
-    Markdown; `pictures` are paths of PNG files; `details` maps titles of collapsible sections to dictionaries."""
+    """The content of report.html. `summary` is a list of sentences below the title, followed by `heading`. `tables` is
+    Markdown. `pictures` are paths of PNG files. `details` maps titles of collapsible sections to dictionaries."""
 
     title: str
     heading: str

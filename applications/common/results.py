@@ -15,7 +15,7 @@ _PLACES = ("out", "jobs", "results", "train_values")
 # Options that differ between runs, or that do not affect the figures.
 _PER_RUN = ("model", "seed", "out", "start_from", "export", "tensorboard")
 _STORED = ("epochs", "steps", "step_seconds", "train_seconds", "parameters", "report")
-# Entries of a report that are not figures.
+# Entries of a report that are not metrics.
 _METADATA = ("options", "data", "data_digest", "split")
 _MAX_LENGTH = 100
 # Options of a command that select its runs.
@@ -102,7 +102,7 @@ def read_results(path):
 
 
 def _command(program, options, models, **seeds):
-    """Return the command that compares these models, without output paths. `seeds` overrides options."""
+    """Return the `compare` command for `models`, without output paths. `seeds` overrides the seed options."""
     words = ["python", "-m", program.name, "compare", "--models", *models]
     for field in dataclasses.fields(options):
         value = seeds.get(field.name, getattr(options, field.name))

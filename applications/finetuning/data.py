@@ -159,8 +159,8 @@ def embedded_parts():
 class Codec:
     """Describes how a run encodes texts and labels.
 
-    `labels` are the class names, or `None` for scores and spans. `backbone` is the config of the transformer. `pairs`
-    is true if examples are pairs of texts.
+    `labels` are the class names, or `None` if the targets are scores or answer spans. `backbone` is the config of the
+    transformer. `pairs` is true if examples are pairs of texts.
     """
 
     encoder: TextEncoder

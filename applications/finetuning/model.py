@@ -42,7 +42,6 @@ def build(options, codec):
     # The head has a separate seed, so that models with the same --seed but different priors start with the same head.
     initializer = keras.initializers.TruncatedNormal(stddev=0.02, seed=seed)
     head = keras.layers.Dense(units, kernel_initializer=initializer, dtype="float32", name="head")
-    # Connect the layers.
     inputs = {name: keras.Input((None,), dtype="int32", name=name) for name in backbone.input}
     hidden = backbone(inputs)
     outputs = head(dropout(hidden["sequence_output" if kind == "span" else "pooled_output"]))

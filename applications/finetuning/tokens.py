@@ -1,4 +1,4 @@
-"""Encode texts for a pretrained transformer, as vocabulary pieces between special tokens."""
+"""Encode texts as token ids for a pretrained transformer, and add special tokens such as [CLS]."""
 
 import pathlib
 import re

@@ -87,8 +87,8 @@ def read_npz(path):
 
 
 def read_tables(path, edges_path, labelled=True):
-    """Read a CSV of nodes, which must have labels if `labelled`, and a CSV of edges. Return the `Graph`, and a
-    dictionary of its splits or `None`."""
+    """Read a CSV of nodes and a CSV of edges. If `labelled`, the nodes need a column `label`. Return the `Graph` and a
+    dictionary of its splits, or the `Graph` and `None` if the file has no splits."""
     rows = _rows(path)
     header = rows[0][1] if rows else []
     if "node" not in header or (labelled and "label" not in header):

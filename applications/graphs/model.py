@@ -65,7 +65,6 @@ def build(options, codec):
         for weight in layer.trainable_weights:
             if network.l2 and (network.l2_of == "all" or "bias" not in weight.name):
                 weight.regularizer = keras.regularizers.L2(network.l2 / 2.0)
-    # Connect the layers.
     features, edges = keras.Input((width,), name="features"), keras.Input((2,), dtype="int32", name="edges")
     targets = keras.Input((), dtype="int32", name="targets")
     inputs, masks = {"features": features, "edges": edges}, {}

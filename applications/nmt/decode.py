@@ -1,4 +1,4 @@
-"""Translate with a trained model, using a module that can be exported."""
+"""Translate with a trained model. `Translator` can be exported as a SavedModel."""
 
 import numpy as np
 import tensorflow as tf
@@ -31,7 +31,7 @@ class Translator(PairModule):
         run: `Run`.
         inference: Name of an `Inference`, or `None` for the model's default.
         num_beams: Number of beams, or `None` for the value in the run's options.
-        draws: Whether `uncertainty` samples. If `False`, it returns only the metrics at the mean weights.
+        draws: Whether `uncertainty` draws samples. If `False`, it returns only the metrics at the mean weights.
     """
 
     def __init__(self, run, inference=None, num_beams=None, draws=True):

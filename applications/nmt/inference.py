@@ -36,7 +36,7 @@ class Inference:
 
     @property
     def perplexity(self):
-        """Label of the perplexity computed by this inference."""
+        """Text that says in reports how the perplexity was computed, for instance "exact"."""
         names = {"exact": "exact", "kmax": f"K-max {self.count}", "soft": "plug-in"}
         return names.get(self.kind, f"predictive({self.count})")
 

@@ -32,7 +32,7 @@ class PairModule(tf.Module):
         return {"log_likelihood": tf.reduce_sum(value, axis=list(range(1, len(value.shape)))), "num_tokens": num_tokens}
 
     def log_likelihood(self, source, target_input, target):
-        """Return log p(target | source) in nats for batches of ids, per sentence (B,) or per word (B, T)."""
+        """Return log p(target | source) in nats, with one value per sentence (B,) or one value per word (B, T)."""
         raise NotImplementedError
 
     def _encode(self, texts):

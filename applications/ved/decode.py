@@ -41,7 +41,7 @@ class Generator(PairModule):
 
     @in_graph(IDS, _INTEGER, _INTEGER)
     def draw(self, source, num_samples, seed):
-        """Return ids (B, num_samples, L); each sentence is decoded from a new sample of z and the attention."""
+        """Return ids (B, num_samples, L). z and the attention are sampled again for each sentence."""
         repeated = tf.repeat(source, num_samples, axis=0)
         if not MODELS[self._options.value.model].latent:
             ids = self.greedy(repeated)["ids"]

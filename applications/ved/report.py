@@ -168,8 +168,8 @@ def likelihood_of(run, part, generator):
 
 
 def controls(run, part):
-    """Return the drop of log p(target | posterior means) if z, the attended memory or the whole source comes from
-    another sentence: mean and standard error, in nats per sentence.
+    """Return how much log p(target) drops if z, the attended memory or the whole source is replaced with the value of
+    another sentence: mean and standard error, in nats per sentence. z and the attention are at their posterior means.
 
     A drop of 0 shows that the decoder ignores the variable, or that its posterior has collapsed onto the prior.
     """

@@ -139,7 +139,7 @@ def write_features(options, words=None):
 
 
 def extractor_beside(path):
-    """Return the `Extractor` that the command `features` wrote next to a file of features, or `None`."""
+    """Load the `Extractor` that the command `features` saved next to the features in `path`, or return `None`."""
     path = pathlib.Path(path)
     folder = (path if path.is_dir() else path.parent) / _EXTRACTOR
     return Extractor.load(folder) if (folder / CONFIG).exists() else None

@@ -128,7 +128,7 @@ class EncodedPart(Part):
         return rows, dataclasses.replace(self, questions=self.questions.rows(rows), **columns)
 
     def num_batches(self, batch_size):
-        """Return the number of batches per epoch; training uses only the `usable` questions."""
+        """Return the number of training batches per epoch. These batches contain only the `usable` questions."""
         return -(-int(self.usable.sum()) // batch_size)
 
     def questions_in_order(self, options):

@@ -160,7 +160,6 @@ def _updown(options, inputs, embedding, num_answers):
     )
     answers = keras_vattn.TokenLogLikelihood(num_answers, name="answers")
 
-    # Connect the layers.
     answer = keras.Input((), dtype="int32", name="answer")
     regions, mask = inputs["regions"], region_mask(inputs["num_regions"], max_regions)
     query = encoder(embedding(inputs["question"]), mask=ops.not_equal(inputs["question"], PAD))[:, None]
@@ -230,7 +229,6 @@ def _mcan(options, inputs, embedding, num_answers):
     encoder = keras_vattn.fast.LSTM(network.units, name="question_encoder", **sequences)
     region_projection = keras.layers.Dense(network.units, name="region_projection")
 
-    # Connect the layers.
     mask = region_mask(inputs["num_regions"], inputs["regions"].shape[1])
     word_mask = ops.not_equal(inputs["question"], PAD)
     question = encoder(embedding(inputs["question"]), mask=word_mask)

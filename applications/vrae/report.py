@@ -284,7 +284,7 @@ def paper(comparison):
 
 
 def _title_of(name):
-    """Return the first cells of a table row: the paper's title for a model, or the name of a baseline."""
+    """Return the first cell of a table row, as a tuple: the paper's name of a model, or the name of a baseline."""
     return (title_from(name, lambda model: MODELS[model].title if model in MODELS else model),)
 
 

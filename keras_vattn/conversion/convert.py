@@ -190,7 +190,7 @@ def _select_attentions(model, attentions, layers, skip_unknown):
         ValueError: If no attention layer is selected, or a selected layer cannot be converted and is not skipped.
     """
     convertible = attentions_in(model)
-    # With `skip_unknown`, a fraction refers to the attention layers that can be converted.
+    # With `skip_unknown`, a number below 1 is a fraction of the convertible attention layers.
     is_fraction = isinstance(layers, numbers.Real) and layers < 1
     candidates = [x for x in attentions if x in convertible] if skip_unknown and is_fraction else attentions
     selected = select(candidates, layers)

@@ -118,7 +118,7 @@ class RowDistribution(tfp.Distribution):
 
 
 def relaxed_density(x, power, keys):
-    """Return `log_density` for normalised rows: one term for each of the n valid keys. Their sum is log p(log w).
+    """Return the `log_density` of normalised weights w. The sum over the n valid keys of a row is log p(log w).
 
     Formula:
         p(log w) = (n - 1)! "power"^(n - 1) (prod_s exp(x_s)) / (sum_s exp(x_s))^n

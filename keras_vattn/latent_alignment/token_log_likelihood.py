@@ -144,7 +144,7 @@ class TokenLogLikelihood(FeatureInputs, keras.layers.Layer):
         row_mask = None if word_mask is None else word_mask[..., None]
         if candidates_mask is not None:
             possible = ops.cast(candidates_mask, "bool")
-            # A word without a possible candidate averages over all its candidates with equal weights.
+            # If all candidates of a word are masked, all of them count, as in `LatentLogLikelihood`.
             row_mask = both(row_mask, ops.logical_or(possible, ~ops.any(possible, axis=-1, keepdims=True)))
         if row_mask is not None:
             # Replace masked inputs, which may be NaN.

@@ -237,7 +237,7 @@ class GraphAttention(AlignmentLayer):
         kernel = ops.cast(self.kernel, self.compute_dtype)
         if "feature_dropout" in noise:
             nodes = ops.where(noise["feature_dropout"], nodes, ops.zeros_like(nodes))
-            # Apply the factor of dropout to the kernel, because the kernel is smaller than the features.
+            # Scale the kernel instead of the features, because the kernel is smaller.
             kernel = ops.multiply(kernel, 1.0 / (1.0 - self.feature_dropout))
         return ops.reshape(ops.matmul(nodes, kernel), (-1, self.num_heads, self.units))
 

@@ -24,10 +24,10 @@ def image_attention(
 ):
     """Plot images with attention over regions: attended regions are clear, and grey fog covers the rest.
 
-    The weight of a pixel is the sum of the weights of all regions that contain the pixel, whatever their areas. It is
-    the probability that the attended region contains the pixel. The fog decreases with the square root of this weight,
-    and vanishes at the largest pixel weight in the figure, so you can compare panels. An outline marks the region with
-    the largest weight, unless several regions tie. The weight of this region is printed below the image.
+    The weight of a pixel is the sum of the weights of all regions that contain the pixel. This sum is the probability
+    that the attended region contains the pixel. The fog decreases with the square root of the pixel weight, and
+    vanishes at the largest pixel weight in the figure, so you can compare panels. An outline marks the region with the
+    largest weight, unless several regions tie. The weight of this region is printed below the image.
 
     Args:
         images: One (H, W, 3) uint8 array for all panels, or a sequence of P arrays, which may differ in size.

@@ -1,4 +1,4 @@
-"""Trace a step of a loop once. The loops copy the forward and backward operations of the step into their bodies."""
+"""Trace one step of a recurrent loop as a graph. The forward and the backward loop copy the operations of the graph."""
 
 import tensorflow as tf
 from keras import ops, tree
