@@ -2,7 +2,7 @@
 
     python -m tools.reproduction
 
-The page depends on these files only. A test writes the page again and compares the two.
+The page depends only on these files. A test generates the page again and compares it with the stored page.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 VERDICTS = ("holds", "contradicted", "no effect", "not decided", "pending", "not tried")
 # Minimum number of paired seeds for a verdict.
 MIN_SEEDS = 3
-# If an effect needs more paired seeds than this to be decided, it counts as too small to matter.
+# If a claim would need more paired seeds than this to be decided, its verdict is "no effect".
 MAX_SEEDS = 40
 
 
@@ -161,7 +161,7 @@ def _runs(claims, loaded):
         seeds = sorted({len(seed_runs) for seed_runs in results["runs"].values()})
         hours = sum(run["cpu_seconds"] for run in runs) / 3600
         epochs = max(run["epochs"] for run in runs)
-        ours = f"{ours_text}: {count:,} {unit}, {epochs} epochs"
+        ours = f"{ours_text}; {count:,} {unit}, {epochs} epochs"
         rows.append((name, theirs, ours, len(results["runs"]), " or ".join(map(str, seeds)), f"{hours:.1f}"))
         places = f"--out runs/{name} --results {results_file(name).relative_to(ROOT)}"
         commands.append(f"    {results['command']} {places}")

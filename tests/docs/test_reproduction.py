@@ -150,7 +150,7 @@ def test_a_page_of_synthetic_results(tmp_path, monkeypatch):
         ["Table 1", "a is larger", "2 against 1", "`a - b`: -2.0 [-2.0, -2.0] nats", "**contradicted**", "", "it is."],
         ["Table 1", "c", "2 against 1", "", "**pending**", "", "Its runs are still to come."],
         ["a", "1.1 [0.9, 1.3]"],
-        ["toy/table", "9,000 pairs", "a part: 1,200 pairs, 2 epochs", "2", "3", "1.0"],
+        ["toy/table", "9,000 pairs", "a part; 1,200 pairs, 2 epochs", "2", "3", "1.0"],
     ):
         assert row in rows
     assert "### All\n\nBoth models." in reproduction.page(claims)
