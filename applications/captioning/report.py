@@ -33,7 +33,7 @@ CURVES = {
 }
 # Number of captions used to estimate the standard deviation of attention weights.
 NUM_STATISTICS = 32
-# The seed of samples is fixed, so that equal runs write equal reports.
+# The samples in a report have a fixed seed, so that the report is reproducible.
 SEED = 0
 # Metrics that `--layout uncertainty` reports for the most certain captions: title, factor to the printed unit.
 QUALITY = {"cider": ("CIDEr", 100.0), "true": ("True captions (%)", 100.0)}
@@ -140,7 +140,7 @@ def weights_report(part, weights):
 
 
 def cells_of(part):
-    """Return, for each caption of a scene, a list with the region of each word, -1 if it describes no region."""
+    """Return, for each caption of a scene, a list of the regions that its words describe; -1 for all other words."""
     true_captions = [scenes.true_captions(scene) for scene in part.scenes]
     return [true_captions[image][text] for image, text in zip(part.image, part.texts, strict=True)]
 

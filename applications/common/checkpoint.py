@@ -68,7 +68,7 @@ class Checkpoint(keras.callbacks.Callback):
         return self.epoch * self.num_steps + self.step
 
     def cpu_seconds(self):
-        """Return the CPU seconds of the run. The time of an earlier process counts up to its last checkpoint."""
+        """Return the CPU seconds of the run. The time between a checkpoint and an interruption is not counted."""
         return self._cpu_before + time.process_time()
 
     def restore(self, model):

@@ -25,7 +25,7 @@ from applications.common.training import load_run
 from applications.common.uncertainty import calibration
 from keras_vattn import metrics
 
-# This name is not the default of `--name`, so `uncertainty` does not overwrite the reports of `compare`.
+# Name of the reports of `compare`. `uncertainty` has another default name, so it does not overwrite these reports.
 _COMPARED = "uncertainty_compared"
 _REPORT_AGAIN = "Resume the run, which rewrites the file."
 COLUMNS = (

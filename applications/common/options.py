@@ -292,7 +292,7 @@ class CompareClassesOptions(CompareOptions):
             if getattr(self, name) is not None and "uncertainty" not in self.layout:
                 raise InputError(f"--{name} requires --layout uncertainty.")
         if self.num_members and self.baseline not in self.models:
-            raise InputError(f"--baseline: must be one of the models, to train ensembles. Received: {self.baseline}")
+            raise InputError(f"--baseline: ensembles need a baseline in --models. Received: {self.baseline}")
 
 
 # Commands with the same options in every program.

@@ -1,4 +1,4 @@
-"""Reads the published results in papers.yaml, which the layouts of `compare` print beside our results."""
+"""Reads the published results from papers.yaml. The tables of `compare` show them next to our results."""
 
 import functools
 import pathlib

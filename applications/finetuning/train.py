@@ -57,7 +57,7 @@ def set_pretrained_weights(run):
     else:
         weights = backbone_of(options.weights, dropout=options.backbone_dropout).get_weights()
         print(f"weights of {options.weights}", flush=True)
-    # `original_weights` has the order of the pretrained model and excludes the weights of priors.
+    # `original_weights` returns the weights in the order of the pretrained model, without the weights of priors.
     for target, weight in zip(original_weights(run.models.backbone), weights, strict=True):
         target.assign(weight)
 

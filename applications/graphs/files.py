@@ -135,7 +135,7 @@ def _read_edges(path, numbers):
         if line == 1 and len(unknown) == 2:
             continue  # a header
         if unknown:
-            raise InputError(f"{path}:{line}: expected names of nodes. Received: {unknown[0]}")
+            raise InputError(f"{path}:{line}: expected a node name. Received: {unknown[0]}")
         edges.append([numbers[name] for name in ends])
     return np.array(edges, np.int64).reshape(-1, 2)
 

@@ -126,7 +126,7 @@ class ReportOptions:
 
 @dataclasses.dataclass
 class Options:
-    """Train a classifier of graph nodes; without data options, on a graph of scikit-learn's digits."""
+    """Train a classifier of graph nodes, by default on a graph of scikit-learn's digits."""
 
     model: Literal[MODELS] = "wc"
     """A model in Table 1 of Fan et al. 2020."""

@@ -30,11 +30,11 @@ class Model:
 
     Attributes:
         title: Name of the model in the paper.
-        value: Objective that training maximises, in the notation of the paper.
+        value: Formula of the training objective, in the notation of the paper.
         expectation: Estimator of the expectation in `value`.
-        objective: Name of a `keras_vattn.LatentObjective`, or `None` if the decoder's attention samples.
-        alignment: Distribution from which the decoder's attention samples weights; "gaussian" if it samples the
-            context vector; `None` for softmax attention.
+        objective: Name of the `keras_vattn.LatentObjective`, or `None` for random weights or context vectors.
+        alignment: Distribution of the random attention weights in the decoder, "gaussian" for random context vectors,
+            or `None` for softmax attention.
         prior: Prior of the Gaussian context vector, "standard" or "mean".
         num_samples: Number of alignments that training samples for each word.
     """

@@ -99,7 +99,7 @@ class SearchOptions:
 # The defaults train on the built-in pairs in minutes on two CPU cores; alignment options are as published.
 @dataclasses.dataclass
 class Options:
-    """Train a translation model on parallel text; without data options, on built-in pairs with gold alignments."""
+    """Train a translation model on parallel text, by default on built-in pairs with gold alignments."""
 
     model: ModelName = "marginal"
     """A model of Deng et al. 2018 or Fan et al. 2020, or the same network with another attention."""

@@ -101,7 +101,7 @@ class ReportOptions(DecodeOptions):
 # most other defaults were tuned by hand on the built-in pairs.
 @dataclasses.dataclass
 class Options:
-    """Train a variational encoder-decoder on pairs of sentences; without data options, on built-in pairs."""
+    """Train a variational encoder-decoder on pairs of sentences, by default on built-in pairs."""
 
     model: Literal[(*DETERMINISTIC, *VARIATIONAL)] = "ved_vattn_mean"
     """A model of Bahuleyan et al. 2018, or the same network with another attention."""

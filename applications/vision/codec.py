@@ -29,7 +29,7 @@ _MOST_IN_MEMORY = 2**26
 # Numbers of batches to read in parallel and to prefetch. They are constant, so memory use is equal on all machines.
 _PARALLEL_BATCHES = 4
 _WAITING_BATCHES = 2
-# Minimum side of a box in a picture, as a fraction of the side of the image.
+# Minimum width and height of a displayed box, as a fraction of the image size.
 _SMALLEST_BOX = 0.01
 # The standard deviation of the features is computed from at most this many training images.
 _NUM_SCALE = 256

@@ -77,7 +77,7 @@ def silenced_stderr():
 
 @dataclasses.dataclass
 class Images(ById):
-    """N images, given either by `files`, a list of paths in the folder `place`, or by `pixels`, uint8 (N, H, W, 3)."""
+    """N images: either files (`files` lists paths in the folder `place`) or an array `pixels`, uint8 (N, H, W, 3)."""
 
     files: list | None = None
     pixels: np.ndarray | None = None

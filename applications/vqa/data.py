@@ -204,8 +204,8 @@ def encode(options, codec, part, training=False):
     }
     if not votes.nnz:
         raise InputError(
-            f"none of {len(questions)} questions has one of the {len(codec.answers)} known answers, which occur "
-            f"{options.questions.min_answer_count} times or more in training; name other questions (for "
-            "validation, with --valid-questions), or increase --valid-fraction to hold out more."
+            f"none of {len(questions)} questions has any of the {len(codec.answers)} known answers, the answers that "
+            f"occur at least {options.questions.min_answer_count} times in training. Choose other questions. For "
+            "validation, pass other --valid-questions, or hold out more questions with a larger --valid-fraction."
         )
     return EncodedPart(**vars(part), codec=codec, report=report, **columns)

@@ -108,7 +108,7 @@ class Models:
 
     @functools.cached_property
     def predict(self):
-        """A function that predicts from the inputs and the batch number; TensorFlow traces it once."""
+        """A function (inputs, number=0) that returns predictions. The batch number is the seed of any samples."""
         predicted = tf.function(lambda inputs: self.prediction(inputs, training=False), reduce_retracing=True)
         if not self.num_draws:
             return lambda inputs, number=0: predicted(inputs)

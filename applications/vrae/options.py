@@ -147,7 +147,7 @@ class SamplingOptions:
 # The defaults train on the built-in sentences in minutes on two CPU cores.
 @dataclasses.dataclass
 class Options:
-    """Train a language model with latent variables; without data options, on sentences of a small grammar."""
+    """Train a language model with latent variables, by default on sentences from a small grammar."""
 
     model: Literal[MODELS] = "vrae_sa_aux"
     """A model in the tables of Chien and Wang 2019 (VRAE-SA)."""

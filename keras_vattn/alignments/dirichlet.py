@@ -14,14 +14,14 @@ from keras_vattn.support.validation import number
 class Dirichlet(Alignment):
     """Dirichlet alignment, the relaxed latent alignment of Deng et al. 2018, section 4.
 
-    Masked positions are excluded from the distribution. Inference uses the mean of the weights. A draw is computed from
-    Gamma draws in log space. The logarithms stay finite for small alpha, and have implicit gradients with respect to
+    Masked positions are excluded from the distribution. Inference uses the mean of the weights. Weights are drawn from
+    Gamma draws, whose logarithms stay finite for small alpha. The Gamma draws have implicit gradients with respect to
     alpha (Figurnov et al. 2018).
 
     The KL between two Dirichlets has a closed form, which is computed in float32 without cancellation. A smooth clamp
-    limits log alpha to [min_log_concentration, max_log_concentration]; the default range is the one that published code
-    of other models uses. The prior names "fixed" and "contextual" select a `DirichletPrior`, which uses the range of
-    this alignment. With posterior logits, the scores are log alpha of p.
+    limits log alpha to [min_log_concentration, max_log_concentration]. The prior names "fixed" and "contextual" select
+    a `DirichletPrior`, whose log alpha has the same limits. If you pass posterior logits, they are log alpha of q, and
+    the scores are log alpha of p.
 
     Formula:
         w_t ~ "Dirichlet"(alpha_t), quad alpha_(t,s) = exp("clamp"(phi_(t,s)))

@@ -86,7 +86,7 @@ class SwappedSoftmaxAttention:
 
 
 def swap_softmax(layer):
-    """Convert the softmax sublayer of a layer, or add one to a layer that calls `ops.softmax`. Return the sublayer."""
+    """Return the softmax sublayer of a layer, converted to `SwappedSoftmax`. If the layer has none, create it first."""
     softmax = softmax_of(layer)
     if softmax is None:
         softmax = keras.layers.Softmax(dtype="float32", name="softmax")

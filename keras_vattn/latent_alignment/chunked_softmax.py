@@ -27,11 +27,11 @@ def chosen_log_likelihood(inputs, kernel, bias, targets, chunk_size, row_mask=No
         inputs: (R, D), in the dtype of the matrix products.
         kernel: W, float32 (D, V).
         bias: b, float32 (V,).
-        targets: Labels, int64 (R,), in [0, V); or weights of every word, float32 (N, V), where N divides R and row r
-            uses `targets[r % N]`.
+        targets: Labels, int64 (R,), in [0, V); or a weight for each word, float32 (N, V). Row r uses the weights
+            `targets[r % N]`, and R is a multiple of N.
         chunk_size: Maximum number of rows whose logits are in memory at once.
         row_mask: Boolean (R,), or `None` for all rows. Masked rows have value and gradient 0.
-        num_blocks: Number of blocks in the first chunk. Fully masked blocks and blocks without gradients are skipped.
+        num_blocks: Number of blocks of rows in the first chunk. Blocks that are masked or have no gradient are skipped.
     """
 
     @custom_gradient

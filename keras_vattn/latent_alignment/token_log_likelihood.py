@@ -208,8 +208,8 @@ class TokenLogLikelihood(FeatureInputs, keras.layers.Layer):
         weights = *axes, self.vocabulary_size
         if not fits(targets.shape, axes) and not fits(targets.shape, weights):
             raise ValueError(
-                f"`targets` must be labels ({names}), here {axes}, or weights of every word ({names}, V), here "
-                f"{weights}. `targets[:, None]` adds a step axis, `inputs[:, 0]` removes it. "
+                f"`targets` must have shape {axes} for labels ({names}), or {weights} for word weights ({names}, V). "
+                "`targets[:, None]` adds a step axis to the targets; `inputs[:, 0]` removes it from the inputs. "
                 f"Received: targets.shape={tuple(targets.shape)}"
             )
         if len(targets.shape) > len(axes):

@@ -12,7 +12,7 @@ from keras_vattn.support.masks import both
 from keras_vattn.support.query_chunks import map_chunks
 from keras_vattn.support.validation import integer
 
-# With "auto", examples with at least SMALLEST scores are split into chunks of about LARGEST_CHUNK scores.
+# "auto" uses chunks if an example has at least 2^24 scores. A chunk then has about 2^20 scores.
 SMALLEST, LARGEST_CHUNK = 2**24, 2**20
 
 

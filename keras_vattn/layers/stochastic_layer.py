@@ -163,8 +163,8 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         return True
 
     def rematerialized_call(self, layer_call, *arguments, **options):
-        """Return the call itself, so that `keras.RematScope` does not recompute it. A recomputed call would draw
-        different noise, and TensorFlow would record no gradient of a loss that the call adds."""
+        """Prevent `keras.RematScope` from recomputing a call of a layer that samples or adds a KL: a recomputed call
+        would draw different noise, and its KL would have no gradient."""
         if self.seed_generator is None and self.kl_tracker is None:
             return super().rematerialized_call(layer_call, *arguments, **options)
         return layer_call

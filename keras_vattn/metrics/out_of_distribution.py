@@ -9,7 +9,7 @@ def out_of_distribution_detection(in_scores, out_scores):
     """Measure how well a score detects out-of-distribution examples, whose scores should be larger.
 
     Use, for example, `predictive_entropy`, `mutual_information`, the negative confidence `-draws.mean(0).max(-1)`
-    (Hendrycks and Gimpel 2017), or the `energy` of the logits. No threshold separates equal scores.
+    (Hendrycks and Gimpel 2017), or the `energy` of the logits. A threshold never separates examples with equal scores.
 
     Formula:
         "auroc" = P(s_("out") > s_("in")) + 1/2 P(s_("out") = s_("in"))

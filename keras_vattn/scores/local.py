@@ -16,13 +16,13 @@ class Local(Score):
     """Local attention, which restricts any score to a window: query t attends only to keys near position p_t.
 
     `position="monotonic"` centres the window at t, counted from 0 (Luong et al. 2015, section 3.2, "local-m").
-    `"predictive"` ("local-p") computes the centre from the query (eq. 9). This library divides the weights of eq. 10,
-    softmax(inner) exp(-(s - p_t)^2 / (2 sigma^2)), by their sum, because the sum is below 1.
+    `"predictive"` ("local-p") computes the centre from the query (eq. 9). The weights of eq. 10,
+    softmax(inner) exp(-(s - p_t)^2 / (2 sigma^2)), sum to less than 1, so this library divides them by their sum.
 
     In the formula, S is the length of the source without padding, that is, the position after the last valid key. If
     you call the score without `keys`, there is no mask, so S is the number of keys.
 
-    Every alignment treats a key outside the window as masked: its weight, gradient and KL are exactly 0. If p_t is more
+    Every alignment masks the keys outside the window: their weights, gradients and KL are exactly 0. If p_t is more
     than `window` positions past the last key, the window is empty and the context is zero. A contextual prior is
     normalised over the window. The prior mean of `GaussianContext(prior="mean")` still averages over all valid keys.
 

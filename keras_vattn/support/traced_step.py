@@ -109,7 +109,7 @@ class TracedStep:
         return StepGradient(self, upstream, constants, **sums)
 
     def feeds(self, inputs, state, shared):
-        """Return a list of pairs. Each pair is a tensor of the traced graph and its value."""
+        """Return pairs (tensor of the traced graph, value) for the inputs, state, captured tensors and variables."""
         captures, variables = split(shared, self._captured, self._reads)
         pairs = [*_pairs(self._inputs, inputs), *_pairs(self._state, state), *_pairs(self._captured, captures)]
         return pairs + [(read, value) for reads, value in zip(self._reads, variables, strict=True) for read in reads]

@@ -104,7 +104,7 @@ def test_members_have_seeds_of_their_own(comparison):
     ("words", "message"),
     [
         (("--ensemble", 1), "--ensemble: must be 0 or at least 2"),
-        (("--models", "wc"), "--baseline: must be one of the models, to train ensembles. Received: gat"),
+        (("--models", "wc"), "--baseline: ensembles need a baseline in --models. Received: gat"),
         (("--layout", "fan", "--corruption", 1), "--corruption requires --layout uncertainty"),
     ],
 )

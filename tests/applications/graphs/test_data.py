@@ -115,9 +115,9 @@ def test_tables(tmp_path):
         ("nodes", "node,label,f\na,x\n", "nodes.txt:2: expected 3 columns. Received: 2"),
         ("nodes", "node,label,split,f\na,x,dev,1\n", "nodes.txt:2: split: expected train, valid, test or nothing"),
         ("nodes", "node,label\na,x\n", "expected nodes with at least one feature"),
-        ("nodes", "node,label,f\na,x,1\nb,x,2\n", "edges.txt:2: expected names of nodes. Received: n0"),
+        ("nodes", "node,label,f\na,x,1\nb,x,2\n", "edges.txt:2: expected a node name. Received: n0"),
         ("edges", "n0,n1,n2\n", "edges.txt:1: expected a source and a target. Received: 3 columns"),
-        ("edges", "n0,n1\nn1,nobody\n", "edges.txt:2: expected names of nodes. Received: nobody"),
+        ("edges", "n0,n1\nn1,nobody\n", "edges.txt:2: expected a node name. Received: nobody"),
     ],
 )
 def test_invalid_tables(tmp_path, name, text, message):
