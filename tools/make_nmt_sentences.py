@@ -18,8 +18,8 @@ import numpy as np
 
 
 class _Word(typing.NamedTuple):
-    """A German word and its English translation. If `english` is empty, the German word has a possible link to the
-    English word of the `_Word` `linked`."""
+    """A German word and its English translation. If `english` is empty, `linked` is another `_Word`, and the German
+    word has a possible link to the English translation of `linked`."""
 
     german: str
     english: str = ""

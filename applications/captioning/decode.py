@@ -43,7 +43,7 @@ class Captioner(ImageModule):
         self.read = Untracked(in_graph(*specs)(self._read))
 
     def texts(self, ids):
-        """Decode ids (B, T) to captions. An unfinished search returns max_length + 1 ids; the last id is dropped."""
+        """Decode ids (B, T) to captions, using at most the first `max_length` ids of each row."""
         return self.text_encoder.decode(ids[:, : self._max_length])
 
     def _generate(self, regions, num_regions):

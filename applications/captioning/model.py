@@ -233,5 +233,5 @@ class SelfCriticalDecoder(keras_vattn.AttentionDecoder):
 
     def compute_output_spec(self, inputs, memory, **options):
         spec = super().compute_output_spec(inputs, memory, **options)
-        # Use a new tensor, because Keras identifies tensors by object.
+        # Return a new tensor, because Keras distinguishes symbolic tensors by identity.
         return {**spec, "expected": keras.KerasTensor(spec["hidden"].shape, dtype=self.compute_dtype)}

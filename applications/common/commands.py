@@ -15,7 +15,7 @@ from keras_vattn.plots.chart import require_altair
 
 
 def evaluate(application, options):
-    """Compute the metrics of a run on a split of its data, or on other files; write and print them."""
+    """Evaluate a run on a split of its data or on other files. Write the metrics to a file, and print them."""
     require_altair()
     run = load_run(application, options.run)
     part, split = application.read_other(run.options, options), None

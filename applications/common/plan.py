@@ -23,7 +23,7 @@ class Planned:
         name: Entry of `--models`: MODEL[@START][:option=value,...].
         seed: Seed of the run.
         options: Options of `train` for the run.
-        start: Options of `train` for the run of START; `None` if the name has no START.
+        start: Options of `train` for the model START, which is trained first; `None` if the name has no START.
         is_member: Whether the run is used only as a member of an ensemble.
     """
 
@@ -96,17 +96,17 @@ def _planned(program, options, default, name, seed, option="--models"):
     run_options = with_values(default, values | place)
     if match["start"] is None:
         return Planned(name, seed, run_options)
-    epochs, max_steps = run_options.fit.epochs, run_options.fit.max_steps
+    epochs, max_steps, start = run_options.fit.epochs, run_options.fit.max_steps, match["start"]
     first = epochs // 2 if options.start_epochs is None else options.start_epochs
     if not 0 < first < epochs:
-        raise InputError(f"{option}: {name} needs more --epochs than the {first} epochs of START. Received: {epochs}")
+        raise InputError(f"{option}: {name}: --epochs must exceed the {first} epochs of {start}. Received: {epochs}")
     if max_steps and max_steps * first < epochs:
-        raise InputError(f"{option}: {name} would train START for 0 steps. Received: --max-steps {max_steps}")
-    out = _folder(options.out, match["start"] + name.removeprefix(name.partition(":")[0]), seed, f"_{first}_epochs")
+        raise InputError(f"{option}: {name} would train {start} for 0 steps. Received: --max-steps {max_steps}")
+    out = _folder(options.out, start + name.removeprefix(name.partition(":")[0]), seed, f"_{first}_epochs")
     steps = max_steps and max(1, max_steps * first // epochs)
-    start = {"model": match["start"], "out": out, "epochs": first, "max_steps": steps, "export": False}
+    start_values = {"model": start, "out": out, "epochs": first, "max_steps": steps, "export": False}
     rest = with_values(run_options, {"start_from": out})
-    return Planned(name, seed, rest, with_values(run_options, start))
+    return Planned(name, seed, rest, with_values(run_options, start_values))
 
 
 def _folder(out, name, seed, more=""):

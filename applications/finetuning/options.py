@@ -105,7 +105,7 @@ class BackboneOptions:
 
 @dataclasses.dataclass
 class AlignmentOptions(Forms):
-    """Stochastic attention (Fan et al. 2020, section 4.5, B.5.2). For weibull_k and drawn_share, see to_bayesian."""
+    """Stochastic attention (Fan et al. 2020, sections 4.5 and B.5.2), added by keras_vattn.to_bayesian"""
 
     weibull_k: common.PositiveFloat = 1.0
     """Shape of the Weibull weights; a larger shape means less variance."""
@@ -123,7 +123,7 @@ class AlignmentOptions(Forms):
     kl_weight: common.NotNegativeFloat = 1.0
     """Factor on the KL, which is not annealed."""
     kl_reduction: Literal["sum", "query_mean", "mean"] = "mean"
-    """mean: mean over queries, keys, heads and layers, as in the published code, but without padding. sum: sum over
+    """mean: mean over queries, keys, heads and layers, as in the published code, but excluding padding. sum: sum over
     queries, keys, heads and layers. query_mean: the sum divided by the number of queries."""
 
 

@@ -88,7 +88,7 @@ def encode(options, codec, part, training=False):
     if columns and graph.columns not in (None, columns):
         if sorted(graph.columns) != sorted(columns):
             missing = [f"has no feature {name}" for name in columns if name not in graph.columns]
-            unknown = [f"has a feature {name}" for name in graph.columns if name not in columns]
+            unknown = [f"has an unknown feature {name}" for name in graph.columns if name not in columns]
             raise InputError(f"the graph {(missing + unknown)[0]}; the model reads {', '.join(columns)[:200]}.")
         features = np.ascontiguousarray(features[:, [graph.columns.index(name) for name in columns]])
     if features.shape[1] != codec["width"]:

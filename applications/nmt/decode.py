@@ -143,7 +143,7 @@ class Translator(PairModule):
         return None if self._latent.value is None else self._models.value.emission.projected(memory)
 
     def _candidates(self, decoded, values, source_mask, latent):
-        """Return `Emission.hidden` for K candidates, (N, T, K, units), and their log weights (N, T, K)."""
+        """Return `Emission.hidden` (N, T, K, units) and the log weights (N, T, K) of K candidate contexts per word."""
         emission, query = self._models.value.emission, decoded["query"]
         if latent is None:
             context = emission.projected(decoded["context"])[:, :, None]

@@ -49,7 +49,7 @@ def bucket_shapes(sources, targets, max_parts=MAX_SHAPES):
 
 
 def other_sentence(x):
-    """Assign each row of a batch another row. Rotate by half a batch, because adjacent rows may share a source."""
+    """Replace each row of a batch by the row half a batch away, because adjacent rows may share a source."""
     return tf.roll(x, tf.shape(x)[0] // 2, axis=0)
 
 

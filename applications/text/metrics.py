@@ -70,7 +70,7 @@ def bleu_table(hypotheses, references, lowercase=False):
 
     BLEU-n is the geometric mean of the n-gram precisions up to order n. With `lowercase=True`, case is ignored.
     """
-    # sacrebleu expects a list of the first references of all hypotheses, a list of the second, ... (`None` if missing).
+    # For each i, sacrebleu expects a list of the i-th reference of every hypothesis (`None` if there is none).
     streams, table = list(itertools.zip_longest(*references)), {}
     for order in range(1, 5):
         metric = sacrebleu.metrics.BLEU(lowercase=lowercase, force=True, tokenize="none", max_ngram_order=order)

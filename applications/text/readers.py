@@ -253,7 +253,7 @@ def _text_lines(path, skip_invalid=None):
     """Return `_file_lines` of a plain text file. Refuse JSON and CSV, whose quotes and braces would count as words."""
     kind = _suffix(path)
     if kind in (".json", ".jsonl", ".csv"):
-        raise InputError(f"{path}: expected plain text; write the texts into a .txt, one per line. Received: {kind}")
+        raise InputError(f"{path}: expected plain text; write the texts to a .txt file, one per line. Received: {kind}")
     return _file_lines(path, skip_invalid)
 
 

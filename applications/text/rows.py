@@ -134,7 +134,7 @@ class IdRows(Rows):
 
 
 def take_rows(column, indices):
-    """Return the rows at `indices` of a column, which is a list or `TextRows`."""
+    """Return the rows at `indices` of a list or a `TextRows`."""
     return column.take(indices) if isinstance(column, TextRows) else [column[index] for index in indices]
 
 

@@ -97,8 +97,8 @@ def evaluate(run, part, evaluation=None):
 
 
 def judged(greedy, draws, references):
-    """Count the correct questions in `greedy` and, if given, in the samples `draws`. "different" is the mean number of
-    distinct correct samples per source."""
+    """Return the number of correct questions in `greedy` ("map") and, if given, in the samples `draws` ("draws"), and
+    the mean number of distinct correct samples per source ("different")."""
     report = {"map": sum(not fault_of(*row) for row in zip(greedy, references, strict=True))}
     if draws is not None:
         right = [

@@ -49,7 +49,7 @@ class Sources:
         return self.images if self.regions is None else self.regions
 
     def subset(self, ids):
-        """Return `Sources` in which only the images with these ids are read; an unknown id raises `InputError`."""
+        """Raise `InputError` if an id is unknown. Return `Sources` of these images, or `self` if it has regions."""
         rows = self.source.rows_of(list(dict.fromkeys(ids)))
         return self if self.regions is not None else Sources(self.images.subset(np.sort(rows)), None)
 

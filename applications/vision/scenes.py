@@ -163,8 +163,8 @@ def regions_of(scenes, attributes):
 
 
 def captions_of(scene, generator, count, kind):
-    """Return `count` random, distinct `Caption`s of a scene, which use all templates of the `kind` in turn. A scene has
-    at least 4 captions of the kind "lines", and at least 12 captions of the kind "relations"."""
+    """Return `count` random, distinct `Caption`s of a scene, alternating between the templates of the `kind`. A scene
+    has at least 4 captions of the kind "lines", and at least 12 captions of the kind "relations"."""
     templates = {}
     for template, caption in _STATEMENTS[kind](scene):
         templates.setdefault(template, []).append(caption)

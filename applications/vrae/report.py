@@ -147,7 +147,7 @@ def shown(run, part, outputs):
 
 
 def fault_of(sample):
-    """Describe the error in a generated or rebuilt sentence, or return "". A rebuilt sentence must keep its slots."""
+    """Describe the error in a sample, or return "". A rebuilt sentence is wrong if any slot (e.g. the verb) differs."""
     slots = [grammar.parse(text) for _, text in sample]
     if None in slots:
         return "not grammatical"

@@ -18,7 +18,7 @@ import tensorflow as tf
 from keras_vattn.draws.batches import flat_tensors, repeated
 
 _RANDOM = re.compile("Random|TruncatedNormal|Multinomial|Rng")
-# Maximum number of times that the cut moves towards the inputs. After that, all operations run for every draw.
+# Maximum number of cuts that `_cut` tries. If it accepts none of them, all operations run for every draw.
 _MAX_ROUNDS = 16
 
 
@@ -71,10 +71,10 @@ class SharedPrefix:
         return [each for operation, uses in zip(operations, readers, strict=True) for each in uses or [operation]]
 
     def _cut(self, targets, batch):
-        """Return a dictionary from the names of the tensors on the cut to booleans: whether axis 0 is the batch axis.
+        """Choose the cut. Return a dictionary from the name of each tensor to whether its axis 0 is the batch axis.
 
-        If a tensor depends on the batch size, but its axis 0 is not the batch axis, its operation moves to the
-        remainder, and the inputs of the operation become the cut.
+        If a tensor depends on the batch size, but its axis 0 is not the batch axis, the tensor cannot be on the cut.
+        Then the remainder computes this tensor, and the inputs of its operation are on the cut instead.
         """
         operations, row_status = self._operations(), {}
         for _ in range(_MAX_ROUNDS):

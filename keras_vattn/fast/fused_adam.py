@@ -31,7 +31,7 @@ class FusedAdam(keras.optimizers.Adam):
         self.slots = types.SimpleNamespace(momentum={}, velocity={})
         self.max_norm = None
         if not self.gradient_accumulation_steps:
-            # Set `global_clipnorm` to `None`, because `apply` clips instead of Keras.
+            # `apply` clips the gradients, so set `global_clipnorm` to `None` to stop Keras from clipping them again.
             self.max_norm, self.global_clipnorm = self.global_clipnorm, None
 
     def add_variable_from_reference(self, reference_variable, name=None, initializer="zeros"):

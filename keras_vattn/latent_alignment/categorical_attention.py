@@ -264,7 +264,7 @@ class CategoricalAttention(StochasticLayer):
             count = self.objective.num_candidates(pair, num_keys)
             num_candidates.add(count)
             num_contexts.add(None if count is None else count + self.objective.has_baseline_entry(pair, training))
-        # A size that differs between training and evaluation is `None`.
+        # If training and evaluation have different numbers of candidates, the length of the axis is `None`.
         shape = (*query_shape[:-1], num_candidates.pop() if len(num_candidates) == 1 else None)
         contexts = (*query_shape[:-1], num_contexts.pop() if len(num_contexts) == 1 else None)
         shapes = {"candidates": (*contexts, value_shape[-1]), "log_prior": shape, "log_weights": contexts}

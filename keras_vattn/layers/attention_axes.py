@@ -80,8 +80,8 @@ class AttentionAxes:
         return both(distance >= 0 if is_causal else None, None if window is None else ops.abs(distance) < window)
 
     def fold_mask(self, mask, shape):
-        """Fold a mask with the rank of the logits, so that it broadcasts to (..., H, T, S). Without a mask, return
-        `None`."""
+        """Merge the query axes and the key axes of a mask from `expand_mask`, so that it broadcasts to (..., H, T, S).
+        `shape` is the shape of the logits."""
         if mask is None or self.count == 1:
             return mask
         attended = 2 * self.count

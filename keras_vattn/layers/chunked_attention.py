@@ -134,7 +134,7 @@ class ChunkedAttention(AlignmentLayer):
 
         rows = [ops.moveaxis(x, -2, 1) for x in queries + entries]
         results, shared = {}, [x for _, x in weights]
-        # Compute the KL in a separate loop, so that `predict`, which does not read the KL, skips this loop.
+        # An inference graph computes the KL in a separate loop. `predict` skips this loop, because it reads no KL.
         in_one_pass = training or tf.executing_eagerly()
         for names in [("context", "divergence")] if in_one_pass else [("context",), ("divergence",)]:
             results |= map_chunks(partial(step, names), rows, keys, shared, size)

@@ -38,8 +38,8 @@ class Part:
         return {}
 
     def prepare_inputs(self, inputs):
-        """Return projected inputs, a dictionary of (B, T, ...) tensors, or of (B, ...) tensors for a single step.
-        `inputs` is a dictionary of tensors with the same leading axes."""
+        """Project `inputs`, a dictionary of tensors (B, T, ...), or (B, ...) for a single step. Return a dictionary of
+        tensors with the same leading axes."""
         return {}
 
     def draw_seeds(self, memory, training):

@@ -21,7 +21,7 @@ _without_autograph = tf.autograph.experimental.do_not_convert
 
 
 def map_chunks(step, rows, memory, shared, size):
-    """Run a step on all rows, in chunks of `size` rows of one group, and return the results.
+    """Call a step on chunks of `size` rows, each within one group (an example or a head), and return all results.
 
     In eager mode, TensorFlow stores the intermediate results of all chunks.
 

@@ -84,13 +84,13 @@ BAD = {
     "--models: gaussian:unit=3 names an unknown option: unit": ("--models", "gaussian:unit=3"),
     "epochs: must be greater than 0. Received: 0": ("--models", "gaussian:epochs=0"),
     "--models: name every model once": ("--models", "gaussian", "gaussian"),
-    "--models: gaussian@gaussian needs more --epochs than the 2 epochs of START": (
+    "--models: gaussian@gaussian: --epochs must exceed the 2 epochs of gaussian. Received: 2": (
         "--models",
         "gaussian@gaussian",
         "--start-epochs",
         "2",
     ),
-    "would train START for 0 steps. Received: --max-steps 1": ("--models", "gaussian@gaussian:max_steps=1"),
+    "would train gaussian for 0 steps. Received: --max-steps 1": ("--models", "gaussian@gaussian:max_steps=1"),
     "--baseline: expected one of deterministic": ("--baseline", "seq2seq"),
     "--results: must be a .json file in an existing folder": ("--results", "results"),
 }

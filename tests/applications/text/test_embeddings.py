@@ -64,7 +64,7 @@ def test_the_first_of_two_lines_counts_and_words_may_contain_spaces(tmp_path):
         ("v.txt", b"the 1 2\n", "of dimension 3. Received: vectors of dimension 2"),
         ("v.txt", b"the 1 2 3 4\n", "vectors of dimension 4"),
         ("v.txt", b"4 50\nthe 1 2 3\n", "vectors of dimension 50"),
-        ("v.txt", b"a 1 2 3\nthe 1 2\n", "line 2 with 2 numbers"),
+        ("v.txt", b"a 1 2 3\nthe 1 2\n", r"2 numbers \(line 2\)"),
         ("v.txt", b"a 1 2 3\nthe 1 x 3\n", r"could not convert .* \(line 2\)"),
         ("v.txt", b"the 1 nan 3\n", r"NaN or infinity \(line 1\)"),
         ("v.txt", b"", "the file is empty"),

@@ -39,7 +39,7 @@ def test_records_are_rejected_as_text(tmp_path):
     for name in ("a.json", "a.jsonl.gz", "A.JSONL", "a.csv"):
         records = write(tmp_path / name, '{"text": "good"}\n')
         options = types.SimpleNamespace(input=records)
-        fails(lambda options=options: readers.read_input(options), f"{records}: expected plain text", "into a .txt")
+        fails(lambda options=options: readers.read_input(options), f"{records}: expected plain text", "to a .txt file")
         fails(lambda path=records: readers.read_parallel(text, path), f"{records}: expected plain text")
         if not name.endswith(".csv"):
             fails(lambda path=records: list(readers.table_rows(path, ".tsv")), "must end in .csv or .tsv")
