@@ -204,8 +204,8 @@ def _sums_of_metrics(model):
 
 
 def _sum_gradients_first(apply):
-    """Return a function that sums gradients over replicas, weighted by their numbers of rows, and then calls
-    `apply`."""
+    """Return a function that weights the gradients of each replica by its number of rows, sums them over replicas,
+    and calls `apply`."""
 
     def sum_and_apply(grads, trainable_variables=None):
         def weighted(x):

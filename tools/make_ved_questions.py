@@ -126,8 +126,8 @@ def _statement(fact, generator):
 
 
 def _frequent(rows):
-    """Remove statements that are too long. Then remove statements whose keys contain a rare word, repeatedly, because
-    each removal makes other words rarer."""
+    """Remove statements that are too long. Then remove statements in which `first` or `second` contains a
+    rare word, until none remain, because each removal makes other words rarer."""
     frequent = [row for row in rows if len(row[-1].split()) <= MAX_STATEMENT_TOKENS]
     rows = []
     while len(frequent) != len(rows):
@@ -142,8 +142,8 @@ def _words(*names):
 
 
 def _territories():
-    """Return a dictionary from two-letter codes to the names of countries that consist of one word. Continents do not
-    have such codes, and codes that begin with X or Z are not countries."""
+    """Return a dictionary from two-letter codes to one-word names of countries. Codes that begin with X or Z are
+    skipped, because XA and ZZ are not countries. This also skips Zambia (ZM), Zimbabwe (ZW) and Kosovo (XK)."""
     names = {code: _plain(name) for code, name in sorted(_ENGLISH.territories.items())}
     return {code: name for code, name in names.items() if len(code) == 2 and code[0] not in "XZ" and " " not in name}
 

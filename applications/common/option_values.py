@@ -42,7 +42,7 @@ def _items(options):
 
 
 def values_of(options):
-    """Return a flat dictionary of all options, including options of nested groups, in the form of config.yaml."""
+    """Return one flat dictionary with the options of all groups, as config.yaml stores them."""
     values = {}
     for name, value in _items(options):
         values |= values_of(value) if dataclasses.is_dataclass(value) else {name: value}

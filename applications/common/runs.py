@@ -96,7 +96,7 @@ class RunFolder:
                 "another folder."
             )
         else:
-            # Convert both to YAML and back, because YAML turns tuples into lists.
+            # Convert the stored and the new options to YAML and back, because YAML turns tuples into lists.
             old, new = (yaml.safe_load(_dump(values)) for values in (update(stored), config))
             words = {name: (_words(old, name), _words(new, name)) for name in old | new if name not in may_differ}
             differing = [f"{x}: {a} in the folder, {b} requested" for x, (a, b) in words.items() if a != b]

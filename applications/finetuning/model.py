@@ -34,7 +34,6 @@ class Models:
 
 def build(options, codec):
     """Build the `Models` from `Options` and a `Codec`."""
-    # Layers.
     backbone = bayesian(options, keras.saving.deserialize_keras_object(codec.backbone))
     kind, seed = TASKS[options.texts.task].kind, options.run.layer_seed(0)
     dropout = keras.layers.Dropout(options.backbone.classifier_dropout, seed=seed, name="classifier_dropout")

@@ -80,8 +80,8 @@ def evaluate(run, part, evaluation=None):
 
 
 def predictor(run, part, corruption=0.0):
-    """Return the `Predictor` of an encoded split, which predicts class probabilities or scores. `corruption` is the
-    fraction of the words that are replaced with random words of the same split."""
+    """Return a `Predictor` of class probabilities or scores for the `Encoded` split `part`. `corruption` is the
+    fraction of words to replace with random words of the split."""
     model, options = run.models.training, run.options
     if corruption:
         part = data.encode(options, run.codec, with_other_words(part.part, corruption))

@@ -126,7 +126,7 @@ class SubwordEncoder(PieceEncoder):
                 hard_vocab_limit=False,
                 character_coverage=1.0,
                 normalization_rule_name="identity",
-                # SentencePiece silently drops sentences that are longer than this.
+                # SentencePiece silently drops sentences with more bytes than this limit.
                 max_sentence_length=1 << 30,
                 shuffle_input_sentence=False,
                 num_threads=1,

@@ -45,7 +45,7 @@ class ById:
     ids: list
 
     def __post_init__(self, place):
-        # `place` is not a dataclass field, because the digest of the data must not depend on the path.
+        # `digest_of` hashes all dataclass fields. `place` is an `InitVar`, so that the path does not change the digest.
         self.place = str(place)
 
     def __len__(self):

@@ -121,7 +121,7 @@ def scenes(count, seed=0):
 
 
 def render(scene, size=64):
-    """Render a `Scene`, uint8 (size, size, 3). `size` is a multiple of 4; shapes can be recognized from size 48 on."""
+    """Render a `Scene` as uint8 (size, size, 3). `size` is a multiple of 4; at 48 or more, shapes are recognizable."""
     generator = _generator(scene.seed, scene.index, _PIXELS)
     image = np.full((size, size, 3), generator.uniform(226.0, 244.0), np.float32)
     side = size // GRID

@@ -41,14 +41,14 @@ from applications.vqa.options import WITH_POSTERIOR
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """A model in the tables of Deng et al. 2018 (updown) or Fan et al. 2020 (mcan).
+    """A model of Deng et al. 2018 (architecture updown) or of Fan et al. 2020 (architecture mcan).
 
     Attributes:
         title: Name of the model in the paper.
         objective: For updown, the name of a `keras_vattn.LatentObjective`, or "relaxed" for sampled weights.
         distribution: For mcan, "weibull", "lognormal", or `None` for softmax.
         prior: Prior of sampled weights in mcan: "fixed", "contextual" or `None`.
-        value, expectation: The objective and its estimator in Table 1 of Deng et al. 2018.
+        value, expectation: The cells of this model in the columns "objective" and "E" of Table 1 of Deng et al. 2018.
         published: Values of `AlignmentOptions` that the paper states for this model.
     """
 

@@ -105,7 +105,7 @@ class Models:
 
     @property
     def inference_weights(self):
-        """The weights used only by q."""
+        """Trainable weights of the inference network q."""
         layers = [self.encoder, self.latent]
         if self.attends:
             layers += [self.decoder.attention, self.decoder.latent]

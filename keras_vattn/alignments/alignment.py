@@ -7,14 +7,14 @@ class Alignment:
     A reparameterised alignment adds noise to the logits, in log space, and applies a softmax. All arrays are float32.
     The argument `keys`, a `keras_vattn.Keys`, defines which logits belong to the same query and which are masked. To
     support every layout, (B, T, S), (B, H, T, S) for heads and (E,) for edges, an alignment reduces and broadcasts with
-    the methods of `keys` instead of along a fixed axis. Perturbed logits may omit a constant per query, because the
-    softmax cancels it.
+    the methods of `keys` instead of along a fixed axis.
 
-    This base class is the deterministic alignment. A subclass overrides some methods, and sets `is_stochastic` if it
-    draws. To support a KL(q || p), it defines `posterior`, which returns q, a TensorFlow Probability distribution of
-    the unnormalised weights S. If a call gets posterior logits, p is what `posterior` returns for the scores; otherwise
-    a `Prior` defines p. The loss is `tfd.kl_divergence(q, p)` if this KL is registered in TensorFlow Probability. If
-    not, the loss is log q(S) - log p(S) at a draw from q, or the mean over 16 fixed draws if the call does not draw.
+    This base class is deterministic. A subclass overrides some methods, and sets `is_stochastic` if it draws. To
+    support a KL(q || p), it defines `posterior`, which maps logits to a TensorFlow Probability distribution of the
+    unnormalised weights S. If a call gets posterior logits, `posterior` computes q from these logits, and p from the
+    scores. Otherwise, `posterior` computes q from the scores, and a `Prior` defines p. The loss is
+    `tfd.kl_divergence(q, p)` if TensorFlow Probability has registered this KL. If not, the loss is log q(S) - log p(S)
+    at a draw from q. A call that does not draw averages this difference over 16 draws with a fixed seed.
 
     An alignment is serialised like every Keras object: `get_config` returns the constructor's arguments, and the class
     is registered with `keras.saving.register_keras_serializable`.

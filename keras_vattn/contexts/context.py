@@ -41,7 +41,7 @@ class Context(FeatureInputs, keras.layers.Layer):
         return {}
 
     def prior_parameters(self, value, keys):
-        """Return the mean of the prior, (B, T or 1, D), or `None` for zero. A decoder calls this once per memory."""
+        """Return the mean of the prior, (B, T or 1, D), or `None` if it is 0. A decoder calls this before its loop."""
         return None
 
     def sample(self, mean, parameters, noise, temperature=1.0):
@@ -54,7 +54,7 @@ class Context(FeatureInputs, keras.layers.Layer):
         return tfp.VectorDeterministic(mean)
 
     def prior_distribution(self, mean, prior_mean):
-        """Return p, with the batch and event shape of q."""
+        """Return the prior p, a distribution with the batch shape and the event shape of q."""
         raise ValueError(f"The context {type(self).__name__} has no KL: its context vector is deterministic.")
 
     def call(self, weights, value):

@@ -191,8 +191,8 @@ def _signature(model, preprocessor, structure):
         names, is_automatic = ["inputs"], []
     if any(is_automatic) or len({*names, "seed"}) <= len(names) or not all(map(str.isidentifier, names)):
         raise ValueError(
-            'Every input needs a unique name, a Python identifier other than "seed": set keras.Input(..., name=...) '
-            f"or pass `input_signature`. Received: inputs named {names}"
+            'Every input needs a unique name that is a Python identifier other than "seed". Set keras.Input(..., '
+            f"name=...) or pass `input_signature`. Received: inputs named {names}"
         )
     specs = [tf.TensorSpec((None, *leaf.shape[1:]), leaf.dtype) for _, leaf in leaves]
     return structure, dict(zip(names, specs, strict=True))

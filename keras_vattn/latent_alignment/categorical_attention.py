@@ -199,7 +199,7 @@ class CategoricalAttention(StochasticLayer):
                 f"inference={self.objective.at_inference}, posterior_logits.shape={tuple(posterior_logits.shape)}"
             )
         if self.built and logits is None and not self.score.built:
-            raise ValueError("This layer has no score: pass the `logits` of a decoder. Received: logits=None")
+            raise ValueError("This layer was built without a score: pass `logits` in each call. Received: logits=None")
 
     def _returns_posterior(self, has_posterior):
         return has_posterior or not self.objective.uses_posterior

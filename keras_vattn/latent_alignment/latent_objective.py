@@ -190,7 +190,7 @@ class LatentObjective:
         Args:
             training: The argument `training` of the call.
             marked: Whether `keras_vattn.posterior_draws` requests samples at inference.
-            has_posterior: Whether the call has posterior logits. Without them, positions are sampled from p.
+            has_posterior: Whether the call has posterior logits. Without them, `posterior_draws` samples from p.
 
         Raises:
             ValueError: If training needs posterior logits and none are passed.

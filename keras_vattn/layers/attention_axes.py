@@ -40,7 +40,7 @@ class AttentionAxes:
         return x if self.count == 1 else _merge(x, -1 - self.count, -1)
 
     def from_heads(self, x, shape):
-        """Reshape x (..., H, T, D) to (..., T1, T2, H, D). `shape` is the shape of the logits."""
+        """Reshape x (..., H, T, D) to (..., T1, T2, H, D), with T = T1 * T2. `shape` is the shape of the logits."""
         if self.count > 1:
             x = ops.reshape(x, (*shape[: -self.count], ops.shape(x)[-1]))
         return ops.transpose(x, tuple(self.order.index(axis) for axis in range(len(self.order))))

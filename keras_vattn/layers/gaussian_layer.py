@@ -12,9 +12,9 @@ from keras_vattn.support.products import product
 class GaussianLayer(StochasticLayer):
     """Base class of layers that sample a diagonal Gaussian, whose parameters are computed from the inputs.
 
-    A subclass has the attributes `units`, `temperature`, `kernel_initializer` and `initial_log_scale`; its method
-    `parameters` computes mean and log sigma from two linear maps of the inputs. Its `call` takes inputs (B, ..., D). A
-    recurrent decoder calls `kernels` and `draw_noise` before its loop, and `parameters` and `sample` inside it.
+    A subclass sets the attributes `units`, `temperature`, `kernel_initializer` and `initial_log_scale`. It defines
+    `call` for inputs (B, ..., D), and `parameters`, which computes the mean and log sigma from two linear maps of the
+    inputs. A recurrent decoder calls `kernels` and `draw_noise` before its loop, and the other methods inside it.
     """
 
     # Key of the noise in the result of `draw_noise`.

@@ -1,14 +1,14 @@
-"""The base class of stochastic layers, which manages the seed, the weight of the KL, and the KL in the log.
+"""The base class of stochastic layers, which manages the seed, the KL weight, and the KL in the log of `fit`.
 
-A KL is an ordinary Keras loss. For each loss the layer records the values that the log needs: the unweighted KL, the
-batch size and the thread of the replica. `_get_own_losses`, which Keras calls to collect the losses, updates the log
-from these records.
+A KL is an ordinary Keras loss. With each loss, the layer stores the unweighted KL and the batch size. When Keras
+collects the losses with `_get_own_losses`, the layer adds these KLs to the metric that `fit` logs.
 
-Before you change this file: do not update the log inside the call, because every `predict` and every export would then
-compute the KL and contain the variables of the log. Replicas are threads that share one list of losses, and each
-replica must read only its own losses. A loss of another graph, left by an earlier trace, must not enter the log.
-`to_bayesian` makes layers stochastic in place with `become_stochastic` and never calls `__init__`. The tests are in
-tests/layers/test_divergence_in_the_log.py, tests/layers/test_training_calls.py and tests/battery.
+Before you change this file, note:
+- If `call` updated the metric, `predict` and exports would also compute the KL and contain the metric's variables.
+- Replicas are threads that share one list of losses, and each replica must read only its own losses.
+- The list may contain losses from an earlier trace. They belong to another graph and must not be added to the metric.
+- `to_bayesian` makes layers stochastic in place with `become_stochastic` and never calls `__init__`.
+- Tests: test_divergence_in_the_log.py and test_training_calls.py in tests/layers, and tests/battery.
 """
 
 import numbers

@@ -5,12 +5,12 @@ from keras_vattn.support.masks import fits
 
 
 class SequenceLoss(keras.losses.Loss):
-    """Base class of losses of whole sequences, which are summed over time and reduced over the batch.
+    """Base class of sequence losses, which are summed over time and then reduced over the batch.
 
     A subclass defines `log_likelihood`.
 
     Args:
-        reduction: As in `keras.losses.Loss`, applied over the batch.
+        reduction: Reduction over the batch, as in `keras.losses.Loss`.
         name: Name of the loss.
     """
 

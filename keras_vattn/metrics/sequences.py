@@ -81,7 +81,7 @@ def sequence_uncertainty(draw, num_samples, targets, mask):
         log_words = tf.cast(draw(number), "float32")  # (B, T, V)
         if len(log_words.shape) != 3 or not log_words.shape[:2].is_compatible_with(targets.shape):
             raise ValueError(
-                f"`draw` must return log-probabilities (batch, words, vocabulary) for words {targets.shape}. "
+                f"`draw` must return log-probabilities (batch, words, vocabulary) for targets {targets.shape}. "
                 f"Received: draw(number).shape={tuple(log_words.shape)}"
             )
         words = tf.exp(log_words)

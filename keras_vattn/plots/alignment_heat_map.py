@@ -81,7 +81,7 @@ def alignment_heat_map(
         }
         if set(shapes.values()) != {(len(target), len(source))}:
             raise ValueError(
-                "Expected weights (and spread, and other) of shape (target tokens, source tokens) = "
+                "All arrays of a panel must have the shape (target tokens, source tokens) = "
                 f"({len(target)}, {len(source)}). Received: "
                 + ", ".join(f"{name}.shape={shape}" for name, shape in shapes.items())
             )

@@ -211,7 +211,7 @@ def set_symbolic_build(model, method):
 
 
 def skip_gradient_sum(optimizer):
-    """Make an optimizer skip its sum over replicas, because the gradients are already summed."""
+    """Stop an optimizer from summing gradients over replicas. The caller has already summed the gradients."""
     read(optimizer, "_all_reduce_sum_gradients")
     optimizer._all_reduce_sum_gradients = list
 

@@ -122,5 +122,5 @@ def test_errors():
         sequence_uncertainty(draw, 0, targets, targets == 0)
     with pytest.raises(ValueError, match=r"Received: targets.shape=\(2, 3\), mask.shape=\(2,\)"):
         sequence_uncertainty(draw, 1, targets, [True, True])
-    with pytest.raises(ValueError, match=r"for words \(2, 3\). Received: draw\(number\).shape=\(2, 3\)"):
+    with pytest.raises(ValueError, match=r"for targets \(2, 3\). Received: draw\(number\).shape=\(2, 3\)"):
         sequence_uncertainty(lambda number: tf.zeros((2, 3)), 1, targets, targets == 0)
