@@ -42,7 +42,7 @@ def convert(documents, references, out):
     for folder in sorted(path for path in documents.iterdir() if path.is_dir() and not path.name.startswith(".")):
         sentences = [each for path in _files(folder.rglob("*")) for each in sentences_of(_read(path))]
         if not sentences:
-            raise SystemExit(f"{folder}: expected documents with sentences. Received: no sentence")
+            raise SystemExit(f"{folder}: expected at least one sentence in the documents. Received: none")
         _write(out / "topics" / f"{folder.name}.txt.data", sentences)
         names.append(folder.name)
         if references is not None:

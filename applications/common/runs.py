@@ -150,7 +150,7 @@ class RunFolder:
         """Return whether the run has a report for at least this many epochs."""
         try:
             options = json.loads((self.path / "metrics.json").read_text(encoding="utf-8"))["options"]
-            # While a finished run is continued for more epochs, its old report, for fewer epochs, still exists.
+            # While a finished run is continued for more epochs, metrics.json still reports on fewer epochs.
             # In earlier versions, the option stop_after ended a run before `epochs`.
             return min(options["epochs"], options.get("stop_after") or math.inf) >= epochs
         except (OSError, ValueError, KeyError, TypeError, AttributeError):

@@ -106,7 +106,7 @@ def _delete(folder):
 
 
 def require_aside_unused(path):
-    """Raise `InputError` if `aside_of(path)` exists but is not a run, because the old run then cannot be renamed."""
+    """Raise `InputError` if `set_aside` cannot rename a run, because `aside_of(path)` exists and is not a run."""
     aside = aside_of(path)
     if aside.exists() and not _is_run(aside):
         raise InputError(f"--overwrite: cannot rename the old run, because {aside} exists. Rename that folder.")

@@ -76,7 +76,7 @@ def read_other(options, evaluation, labelled=True):
     origin, graph, _ = read_graph(graph, labelled)
     nodes = np.flatnonzero(graph.labels >= 0) if labelled else np.arange(len(graph.labels))
     if not nodes.size:
-        raise InputError(f"{origin}: expected nodes with labels to report on; for nodes without labels, use `predict`.")
+        raise InputError(f"{origin}: expected at least one labelled node; for nodes without labels, use `predict`.")
     return Part(graph, nodes.astype(np.int32))
 
 

@@ -30,7 +30,7 @@ _BLOCK, _CHUNK = 1024, 32
 
 @dataclasses.dataclass
 class HDF5Regions(Regions):
-    """Regions in an HDF5 file. `starts` (N,): first row of each image; `None` if features are (N, R, D)."""
+    """Regions in an HDF5 file. `starts` (N,) is the first row of each image, or `None` for features (N, R, D)."""
 
     starts: np.ndarray | None
     samples: tuple

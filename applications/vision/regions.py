@@ -44,9 +44,9 @@ class Regions(ById):
         raise NotImplementedError
 
     def tensors(self, rows, max_regions):
-        """Call `read` in graph mode, for a tensor of rows, int (B,).
+        """Call `read` in graph mode. `rows` is an integer tensor (B,).
 
-        TensorFlow replaces an `InputError` with its own error; `input_error_in` restores it.
+        TensorFlow replaces an `InputError` with its own error; `input_error_in` returns the original `InputError`.
         """
 
         def read(rows):

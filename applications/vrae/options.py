@@ -51,7 +51,7 @@ class TextOptions:
                     raise InputError(f"--{name.replace('_', '-')} requires --train-text; pass both.")
             return
         if self.text_column != "text" and not re.search(r"\.[ct]sv(\.gz)?$", self.train_text):
-            raise InputError(f"--text-column: expected a CSV or TSV file. Received: {self.train_text}")
+            raise InputError(f"--text-column requires a CSV or TSV file. Received: --train-text {self.train_text}")
 
 
 @dataclasses.dataclass

@@ -75,7 +75,7 @@ _SEED = 0
 
 
 def evaluate(run, part, evaluation=None):
-    """Return the report on a data split, and sample sentences."""
+    """Return the report on a data split, and the generated and reconstructed sentences."""
     reports, kind, writer = run.options.reports, MODELS[run.options.model], Writer(run)
     likelihood = _likelihood(run, part, writer, kind)
     # Select sentences across the whole split, because its first sentences may come from one document.

@@ -104,7 +104,7 @@ class Keys:
         return self.sum(ops.ones_like(like, "float32"))
 
     def of_count(self, function, like):
-        """Apply `function` to the `count` of each row, and return a float32 tensor or a number."""
+        """Apply `function` to the number of valid entries of each row. Return a float32 tensor or a number."""
         return function(self.count(like))
 
     def where_valid(self, x, other):

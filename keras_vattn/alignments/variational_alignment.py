@@ -204,7 +204,7 @@ class VariationalAlignment:
 
     @staticmethod
     def _normalized(x):
-        # Distributions of other classes must already be on the simplex.
+        # Only a `RowDistribution` can be normalised. Samples of any other distribution must already be on the simplex.
         return x.normalized() if isinstance(x, RowDistribution) else x
 
     def prior_distribution(self, scored, step, others=""):

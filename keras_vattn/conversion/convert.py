@@ -174,8 +174,8 @@ def converted_drawing_layers(model):
 
 def _save_to_preset(self, preset_dir, *arguments, **options):
     raise ValueError(
-        "A preset can contain only classes of KerasHub: use `save`. To use a preset, save the result of "
-        "`to_deterministic`, which has no priors, and call `to_bayesian` after `from_preset`. Received: "
+        "A preset can contain only KerasHub classes: use `save`. To write a preset, convert the model with "
+        "`to_deterministic`, which removes the priors, and call `to_bayesian` after `from_preset`. Received: "
         f"preset_dir={preset_dir!r}"
     )
 

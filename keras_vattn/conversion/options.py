@@ -57,13 +57,13 @@ def seeds_and_names(attentions, selected, seed):
 
 
 def serialized_prior(prior, alignment):
-    """Return the config of a prior. If `prior` is a name, the config lacks a dtype, which `prior_for` adds."""
+    """Return the config of a prior. If `prior` is a name, the config has no dtype: `prior_for` adds it."""
     if prior is None:
         return None
     is_name = not isinstance(prior, (Prior, dict))
     config = serialize_sublayer(get_prior(prior, alignments.get(alignment), name="prior"))
     if is_name:
-        # Set the name, because the default name depends on layers that were created before.
+        # Set a fixed name, because a default name contains a number that depends on earlier layers.
         config["config"] |= {"name": "prior"}
         config["config"].pop("dtype")
     return config

@@ -18,7 +18,7 @@ from keras_vattn.support.masks import both
 HIDDEN_GAP = 5e3
 _KEY_PROJECTION = re.compile("_?(key|key_dense|key_proj|key_projector|k|k_dense|k_proj)")
 _HEAD_COUNTS = ("num_key_value_heads", "num_heads", "num_attention_heads", "heads")
-# The outputs of the key projection of the attention layer that this thread currently calls.
+# While a thread calls a converted attention layer, this list collects the keys that the layer projects.
 _KEYS = contextvars.ContextVar("projected_keys", default=None)
 
 

@@ -61,9 +61,9 @@ class Request:
 
     Attributes:
         draws: Dictionary from layers to `Draws`, or to `None` if the layer must use its mean.
-        training: Dictionary from layers to the value of `training` in their calls: `True` applies dropout, and `None`
-            is replaced with the value that the caller passes.
-        has_ended: Whether the context manager has exited. Copied contexts (asyncio tasks) may contain ended requests.
+        training: Dictionary from layers to the requested value of `training`. With `True`, the layer applies dropout.
+            With `None`, the layer uses the value that its caller passes.
+        has_ended: Whether the context manager has exited. An asyncio task may still have a copy of an ended request.
     """
 
     def __init__(self, draws, training):

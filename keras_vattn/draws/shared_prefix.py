@@ -28,7 +28,7 @@ class SharedPrefix:
     Args:
         function: Function of the inputs and an int32 seed (2,) that returns a list of tensors. It is traced once.
         spec: Structure of the `tf.TensorSpec`s of the inputs.
-        batch: Inputs for which `_has_rows` compares the tensors on the cut.
+        batch: Example inputs, for which `_has_rows` checks whether axis 0 of a tensor is the batch axis.
         repeats: Whether the remainder repeats the inputs along the first axis, to compute several draws.
     """
 
@@ -135,7 +135,7 @@ def _has_rows(once, twice):
 def _is_equal(x, y):
     if x.shape != y.shape or not x.dtype.is_floating:
         return x.shape == y.shape and bool(np.all(x.numpy() == y.numpy()))
-    # Equal rows may differ by rounding, which depends on the number of rows. Unequal rows differ by far more.
+    # Rounding depends on the number of rows, so copies of a row differ slightly. Different rows differ by far more.
     x, y = (tf.cast(each, tf.float32).numpy() for each in (x, y))
     sizes = np.abs(y[np.isfinite(y)])
     close = np.isclose(x, y, rtol=0.05, atol=0.05 * np.quantile(sizes, 0.1) if sizes.size else 0.0, equal_nan=True)

@@ -100,7 +100,7 @@ class _Labels:
         return tf.cond(tf.reduce_all(chosen > SMALLEST), lambda: tf.math.log(chosen), from_logits)
 
     def logits_gradient(self, probabilities, rows):
-        """Return the negative gradient of the log-likelihoods with respect to the logits, (r, V), in the dtype of p."""
+        """Return minus the gradient of the log-likelihoods with respect to the logits, like `probabilities` (r, V)."""
         labels = tf.gather(self.labels, rows)
         return probabilities - tf.one_hot(labels, tf.shape(probabilities)[1], dtype=probabilities.dtype)
 
@@ -155,7 +155,7 @@ class _Output:
     def add_rows(self, totals, rows, probabilities, upstream):
         """Add to `totals` the gradients of rows (r,), from probabilities (r, V) and upstream gradients (r,)."""
         d_inputs, d_kernel, d_bias = totals
-        # Scale the inputs (width D), not the logits gradient (width V). The last column yields the bias gradient.
+        # Scale the inputs (D), because the logits gradient is wider (V). The last row of d_weights is for the bias.
         upstream = -tf.cast(upstream, probabilities.dtype)[:, None]
         logits_gradient = self.targets.logits_gradient(probabilities, rows)
         d_rows = upstream * tf.matmul(logits_gradient, self.kernel, transpose_b=True)

@@ -71,11 +71,11 @@ class LatentObjective:
       al. 2015. No KL is added.
 
     Evaluation uses no noise by default: `"elbo"` and `"hard"` sum over all z; `"importance_weighted"` and
-    `"wake_sleep"` compute the marginal that they estimate. `inference` selects another objective and estimator, for
-    instance `"marginal/top_k"` for a model trained with `"soft"`. If the evaluation objective needs posterior logits
-    and the call has none, the marginal is used instead. At evaluation the marginal sums over all keys, or over the
-    `top_k` most probable keys if `top_k` is set. Under `keras_vattn.posterior_draws`, an objective that samples in
-    training also samples at evaluation, from p if the call has no posterior logits.
+    `"wake_sleep"` use `"marginal"` instead. `inference` selects another objective and estimator, for instance
+    `"marginal/top_k"` for a model trained with `"soft"`. If the evaluation objective needs posterior logits and the
+    call has none, `"marginal"` is used too. At evaluation, `"marginal"` sums over all keys, or over the `top_k` most
+    probable keys if `top_k` is set. Under `keras_vattn.posterior_draws`, an objective that samples in training also
+    samples at evaluation, from p if the call has no posterior logits.
 
     Formula:
         log p(y | bb E_(z ~ p)["value"_z]) quad ("soft")

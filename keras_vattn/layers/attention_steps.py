@@ -37,8 +37,8 @@ class AttentionSteps(ChunkedAttention):
         }
 
     def draw_noise(self, batch_size, num_queries, memory, seeds, num_keys=None):
-        """Return a nested dictionary of (B, T, ...) tensors with the noise of all queries. It is empty if the call does
-        not draw. `seeds` is the result of `draw_seeds`. See `draw_rows` for `num_keys`."""
+        """Return the noise of all queries, a nested dictionary of (B, T, ...) tensors. The dictionary is empty if the
+        call samples nothing. `seeds` is the result of `draw_seeds`. For `num_keys`, see `draw_rows`."""
         value = memory["value"]
         noise = self.draw_rows((batch_size, num_queries, ops.shape(value)[1]), seeds, num_keys)
         if seeds.noise is None:

@@ -41,7 +41,7 @@ class GaussianLayer(StochasticLayer):
         return {"kernel": ops.cast(kernel, self.compute_dtype), "bias": ops.cast(bias, self.compute_dtype)}
 
     def linear(self, inputs, kernels=None):
-        """Compute both linear maps of the inputs, (B, ..., units) each, with one matrix product."""
+        """Return the linear maps for mean and log sigma, (B, ..., units) each, computed with one matrix product."""
         kernels = self.kernels() if kernels is None else kernels
         both_maps = product(ops.cast(inputs, self.compute_dtype), kernels["kernel"]) + kernels["bias"]
         return ops.split(both_maps, 2, axis=-1)

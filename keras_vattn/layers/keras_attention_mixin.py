@@ -16,7 +16,7 @@ class KerasAttentionMixin(ChunkedAttention):
     """
 
     def add_alignment(self, alignment, prior, per_head_prior=False, name=None):
-        """Set the alignment, the prior and the name of the layer in the log."""
+        """Set the alignment and the prior. The log shows the KL under `name`, by default the name of the layer."""
         self.set_alignment(VariationalAlignment(alignment, prior, dtype=self.dtype_policy))
         self.track_divergence(self.alignment_prior is not None, name)
 

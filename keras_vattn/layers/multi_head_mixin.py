@@ -85,7 +85,7 @@ class MultiHeadMixin(ChunkedAttention):
         self.add_alignment(alignment, prior, per_head_prior)
 
     def add_alignment(self, alignment, prior, per_head_prior=False, name=None):
-        """Set the alignment, the prior and the name of the layer in the log. The arguments are those of the class."""
+        """Set the alignment and the prior. The log shows the KL under `name`, by default the name of the layer."""
         keras_private.require_multi_head()
         # A converted Keras layer lacks these attributes, and older versions of Keras lack the arguments.
         config = keras.layers.MultiHeadAttention.get_config(self)

@@ -65,7 +65,7 @@ class StochasticSoftmax(AlignmentLayer):
         self.add_alignment(alignment, prior)
 
     def add_alignment(self, alignment, prior, per_head_prior=False, name=None):
-        """Set the alignment, the prior and the name of the layer in the log."""
+        """Set the alignment and the prior. The log shows the KL under `name`, by default the name of the layer."""
         self.set_alignment(VariationalAlignment(alignment, prior, dtype=self.dtype_policy))
         if self.is_stochastic:
             self.track_divergence(self.prior is not None, name)

@@ -42,7 +42,7 @@ def conformal_sets(calibration_draws, calibration_labels, draws, alpha=0.1, scor
         Boolean (N, C), `True` if the class is in the set of the example.
 
     Raises:
-        ValueError: If the draws are not probabilities or have different numbers of classes, a label is not a class,
+        ValueError: If the draws are not probabilities or have different numbers of classes, a label is not in [0, C),
             alpha is not in (0, 1), or the score is unknown.
 
     Reference:

@@ -31,7 +31,7 @@ def fit_temperature(logits, labels):
         because these are the limits of the search.
 
     Raises:
-        ValueError: If the logits are not finite, or a label is not a class.
+        ValueError: If the logits are not finite, or a label is not in [0, C).
 
     Reference:
         Guo et al. 2017, https://arxiv.org/abs/1706.04599, section 4.2.

@@ -25,7 +25,7 @@ def negative_log_likelihood(draws, labels):
         A float, in nats.
 
     Raises:
-        ValueError: If the draws are not probabilities or a label is not a class.
+        ValueError: If the draws are not probabilities or a label is not in [0, C).
 
     Reference:
         Gal and Ghahramani 2016, https://arxiv.org/abs/1506.02142, section 4, for the mean over samples.
@@ -58,7 +58,7 @@ def brier_score(draws, labels):
         A float without unit.
 
     Raises:
-        ValueError: If the draws are not probabilities or a label is not a class.
+        ValueError: If the draws are not probabilities or a label is not in [0, C).
 
     Reference:
         Brier 1950, Verification of forecasts expressed in terms of probability, Monthly Weather Review 78.
@@ -91,7 +91,7 @@ def expected_calibration_error(draws, labels, num_bins=15):
         A float in [0, 1].
 
     Raises:
-        ValueError: If the draws are not probabilities, a label is not a class or `num_bins` is not positive.
+        ValueError: If the draws are not probabilities, a label is not in [0, C) or `num_bins` is not positive.
 
     Reference:
         Guo et al. 2017, https://arxiv.org/abs/1706.04599, eq. 3.
@@ -196,8 +196,8 @@ def risk_coverage_area(draws, labels, uncertainty=None):
         A float in [0, 1]; lower is better.
 
     Raises:
-        ValueError: If the draws are not probabilities, a label is not a class, or the uncertainty has the wrong length
-            or contains NaN.
+        ValueError: If the draws are not probabilities, a label is not in [0, C), or the uncertainty has the wrong
+            length or contains NaN.
 
     Reference:
         Geifman et al. 2019, https://arxiv.org/abs/1805.08206.

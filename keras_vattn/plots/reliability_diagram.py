@@ -23,7 +23,7 @@ def reliability_diagram(draws, labels, num_bins=15, title=None, path=None, dpi=1
         A `matplotlib.figure.Figure`.
 
     Raises:
-        ValueError: If the draws are not probabilities, a label is not a class or `num_bins` is not positive.
+        ValueError: If the draws are not probabilities, a label is not in [0, C) or `num_bins` is not positive.
         ImportError: If matplotlib is not installed.
 
     Reference:

@@ -24,8 +24,8 @@ def risk_coverage_curve(draws, labels, uncertainty=None, title=None, path=None, 
         A `matplotlib.figure.Figure`.
 
     Raises:
-        ValueError: If the draws are not probabilities, a label is not a class, or the uncertainty has the wrong length
-            or contains NaN.
+        ValueError: If the draws are not probabilities, a label is not in [0, C), or the uncertainty has the wrong
+            length or contains NaN.
         ImportError: If matplotlib is not installed.
 
     Reference:

@@ -3,10 +3,10 @@ from keras import ops
 
 
 class Feeding:
-    """Selects the attention result that the cell of a decoder receives, and the weights that update a score's state.
+    """Selects the attention result that a decoder passes to its cell, and the weights that update the score's state.
 
-    `Feeding` is a base class. A subclass overrides `context`. If its context is not as wide as the context of the
-    attention, the subclass also overrides `width`. To save a model, register the subclass with
+    `Feeding` is a base class. A subclass overrides the method `context`. If the result has another width than the
+    attention context, the subclass also overrides `width`. To save a model, register the subclass with
     `keras.saving.register_keras_serializable`, and return the arguments of the constructor from `get_config`.
 
     Example:

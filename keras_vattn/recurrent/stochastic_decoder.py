@@ -125,7 +125,7 @@ class StochasticDecoder(RecurrentDecoder):
             self.prediction = PredictedContext(width, kl_weight=0.0, dtype=self.dtype_policy, name="prediction")
         if self.prediction.units != width:
             raise ValueError(
-                "The prediction must be as wide as the context. "
+                "The layer `prediction` must be as wide as the context. "
                 f"Received: prediction.units={self.prediction.units}, a context of width {width}"
             )
         shapes = {

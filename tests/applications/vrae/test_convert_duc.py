@@ -45,6 +45,6 @@ def test_folders_without_documents(tmp_path):
     with pytest.raises(SystemExit, match="expected a folder of documents for each topic"):
         convert_duc.convert(tmp_path, None, tmp_path / "out")
     (tmp_path / "D0701A").mkdir()
-    with pytest.raises(SystemExit, match="D0701A: expected documents with sentences"):
+    with pytest.raises(SystemExit, match="D0701A: expected at least one sentence"):
         convert_duc.convert(tmp_path, None, tmp_path / "out")
     assert not (tmp_path / "out").exists()

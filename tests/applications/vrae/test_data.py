@@ -78,7 +78,7 @@ def test_invalid_calls(run_of, tmp_path):
     VRAE_CASE.fails("--mode interpolate: expected at least two lines", *between, standard_input=b"a dog\n")
     for more, message in (
         ({"train_text": None}, "--test-text requires --train-text"),
-        ({"text_column": "review"}, "--text-column: expected a CSV or TSV file"),
+        ({"text_column": "review"}, "--text-column requires a CSV or TSV file"),
         ({"min_count": 1000}, "--min-count: no word occurs at least 1000 times"),
     ):
         VRAE_CASE.fails(message, *VRAE_CASE.train(tmp_path / "run"), *words_of(more))
