@@ -197,7 +197,7 @@ class Emission:
         return self.dropout(hidden), latent["log_prior"]
 
     def log_words(self, decoded, memory, mask):
-        """Return log p of every word in the vocabulary, (B, T, V). A latent region is marginalised."""
+        """Return log p of every word in the vocabulary, (B, T, V). p is summed over the latent regions, if any."""
         hidden, log_prior = self.candidates(decoded, memory, mask)
         log_weights = ops.zeros_like(hidden[..., 0], "float32") if log_prior is None else log_prior
         return self.words(hidden, log_weights=log_weights)

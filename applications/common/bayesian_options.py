@@ -111,7 +111,7 @@ class PosteriorOptions:
 
 @dataclasses.dataclass
 class PublishedOptions(BayesianOptions):
-    """Attention; options set to none get the paper's values"""
+    """Attention; options with the default none use the paper's values"""
 
     weibull_k: PositiveFloat | None = None
     lognormal_sigma: PositiveFloat | None = None

@@ -228,7 +228,7 @@ _SHORT = {"exact": " EM", "f1": " F1"}
 
 
 def fan(comparison):
-    """Return a table of our results beside the results of Fan et al. 2020, Table 5, or no table for a custom task."""
+    """Return a list with a table of our results and Table 5 of Fan et al. 2020. For a custom task the list is empty."""
     task = comparison.planned[0].options.texts.task
     if TASKS[task].columns[0] == "text":
         return []

@@ -84,7 +84,7 @@ class NetworkOptions:
 
 @dataclasses.dataclass
 class AlignmentOptions(PublishedOptions):
-    """Attention; --published selects the values of options that are none"""
+    """Attention; options with the default none use the values of --published"""
 
     published: Literal[tuple(PUBLISHED)] = "general"
     """Data set whose published attention values are used. general: our own values, with which the KL has an effect."""

@@ -45,7 +45,7 @@ def built_in_pairs(name):
 
 @dataclasses.dataclass
 class AlignedText(ParallelText):
-    """A `ParallelText` with gold alignments: a list with the `Links` of each pair, or `None`."""
+    """A `ParallelText` with gold alignments. `links` has one `Links` per pair, or is `None` if there are none."""
 
     links: list | None = None
 
@@ -87,12 +87,12 @@ def gold_links(path, text):
     blank line means a pair without links. tools/links_to_pharaoh.py converts a table with one link per line.
     """
     if text.skipped:
-        raise InputError(f"{path}: {text.skipped} pairs were skipped, so the lines with links do not match the pairs.")
+        raise InputError(f"{path}: {text.skipped} pairs were skipped, so the lines of the file do not match the pairs.")
     lines, links = read_lines(path), []
     if len(lines) != len(text):
         raise InputError(
-            f"{path}:{min(len(lines), len(text)) + 1}: the file has {len(lines)} lines of links, "
-            f"but there are {len(text)} pairs of sentences"
+            f"{path}:{min(len(lines), len(text)) + 1}: expected one line of links for each of the "
+            f"{len(text)} pairs of sentences. Received: {len(lines)} lines"
         )
     for number, (line, *pair) in enumerate(zip(lines, text.sources, text.targets, strict=True), start=1):
         entry = links_of_line(path, number, line)

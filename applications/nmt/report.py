@@ -135,7 +135,7 @@ def translation_metrics(lowercase):
 
 
 def uncertainty_report(sentences, run, references):
-    """Return the `coverage_report`, in BLEU and chrF, of the results of `translate_with_uncertainty`."""
+    """Return the `coverage_report` for sentences from `translate_with_uncertainty`, with BLEU and chrF as metrics."""
     hypotheses = [sentence["text"] for sentence in sentences]
     metrics = translation_metrics(run.options.text.lowercase)
     scores = {name: corpus_score(metric, hypotheses, references) for name, metric in metrics.items()}
@@ -162,7 +162,7 @@ def likelihood_of(translator, run, part):
 
 def bound_of(run, part):
     """Return the `bound_report` of a model with an enumerable ELBO, or an empty dictionary for other models."""
-    # The model relaxed has no bound at the mean of q; wake-sleep needs no bound, because its likelihood is exact.
+    # Skip `relaxed`, whose value at the mean of q is not a bound, and wake-sleep, whose likelihood is exact.
     kind, model = MODELS[run.options.model], run.models.training
     if not (kind.objective or "").startswith("elbo"):
         return {}

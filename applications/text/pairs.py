@@ -29,7 +29,7 @@ def _read(options, source, target, table, skip_invalid):
 
 
 def is_built_in(options, evaluation=None):
-    """Return whether the built-in pairs are used, because `PairOptions` and `EvaluatePairsOptions` name no files."""
+    """Return whether neither `options` nor `evaluation` names files, so that the program uses its built-in pairs."""
     return not options.has_training_pairs and not (evaluation and evaluation.names_other)
 
 

@@ -95,7 +95,7 @@ class RegionOptions(ExtractorOptions):
 
 @dataclasses.dataclass
 class AlignmentOptions(PublishedOptions):
-    """Attention; options set to none get the paper's values"""
+    """Attention; options with the default none use the paper's values"""
 
     baseline: Literal["soft", "moving_average", "none"] = "soft"
     """Baseline that REINFORCE subtracts from the reward of a sampled region. soft: the log-likelihood under soft

@@ -90,7 +90,7 @@ class NetworkOptions:
 
 @dataclasses.dataclass
 class AlignmentOptions(PosteriorOptions, vision.AlignmentOptions):
-    """Attention; options set to none get the paper's values"""
+    """Attention; options with the default none use the paper's values"""
 
 
 @dataclasses.dataclass

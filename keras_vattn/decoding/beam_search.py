@@ -201,7 +201,7 @@ def _results(beams, arrays, num_steps, num_results, max_length, entry_structure)
     chosen = {name: tf.gather(x, order, batch_dims=1) for name, x in beams.items()}
     dead = tf.gather(dead, order, batch_dims=1)
     lengths = tf.where(dead, 0, chosen["lengths"])
-    # Steps after the end of the loop have undefined values, so define every beam as its own parent there.
+    # `parents` is undefined for steps after the end of the loop. In these steps, make each beam its own parent.
     positions = tf.range(max_length)[:, None, None]
     parents = tf.where(positions < num_steps, arrays["parents"].stack(), tf.range(beams["ids"].shape[1]))
     # The index of each result's beam before and after every step, (L, B, R).

@@ -51,7 +51,7 @@ class FusedAdam(keras.optimizers.Adam):
         return {**super().get_config(), "global_clipnorm": self.max_norm or self.global_clipnorm}
 
     def update_step(self, gradient, variable, learning_rate):
-        # The kernel lacks `amsgrad`. It also lacks sparse gradients, for which Keras sums the squares of repeated rows.
+        # The kernel supports neither `amsgrad` nor sparse gradients.
         if self.amsgrad or isinstance(gradient, tf.IndexedSlices):
             super().update_step(gradient, variable, learning_rate)
             return

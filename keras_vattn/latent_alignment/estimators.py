@@ -62,7 +62,7 @@ def importance_weighted(log_likelihood, log_prior, log_posterior):
 
 
 def leave_one_out(log_weights):
-    """Return the baselines b_k of VIMCO. b_k does not depend on omega_k. If K is 1, b is 0.
+    """Return the baselines b_k of VIMCO from log omega (..., K). b_k does not depend on omega_k. If K is 1, b is 0.
 
     Formula:
         b_k = log (1/K (sum_(j != k) omega_j + (prod_(j != k) omega_j)^(1/(K-1))))

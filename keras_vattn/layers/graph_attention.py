@@ -24,9 +24,9 @@ class GraphAttention(AlignmentLayer):
 
     A graph is passed as a list of edges: time and memory grow with the number of edges, and no N x N array is created.
     Pass an undirected edge as two edges, one for each direction. Pass a batch of graphs as their disjoint union:
-    concatenate the nodes, and add the number of preceding nodes to both indices of each edge. Because the numbers of
-    nodes and edges differ, `fit` and `keras_vattn.posterior_predictive` need a `tf.data.Dataset` with one graph per
-    batch.
+    concatenate the nodes, and add the number of preceding nodes to both indices of each edge. Keras splits
+    arrays along the first axis, but the arrays of nodes and edges differ in length. So `fit` and
+    `keras_vattn.posterior_predictive` need a `tf.data.Dataset` with one graph per batch.
 
     Formula:
         phi_(i,j) = "LeakyReLU"(a_("target")^T W "node"_i + a_("source")^T W "node"_j), quad w_i ~ "alignment"(phi_i)

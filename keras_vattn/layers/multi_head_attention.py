@@ -188,9 +188,9 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
         axes, window = AttentionAxes(self.attention_axes, len(query.shape)), self.sliding_window
         if (use_causal_mask and axes.count != 1) or (window is not None and not axes.is_plain):
             raise ValueError(
-                "`use_causal_mask` needs one attention axis, and `sliding_window` needs inputs (B, T, D): pass an "
-                f"`attention_mask`. Received: query.shape={tuple(query.shape)}, attention_axes={self.attention_axes}, "
-                f"use_causal_mask={use_causal_mask}, sliding_window={window}"
+                "`use_causal_mask` needs one attention axis, and `sliding_window` needs inputs (B, T, D). Pass an "
+                f"`attention_mask` instead. Received: query.shape={tuple(query.shape)}, "
+                f"attention_axes={self.attention_axes}, use_causal_mask={use_causal_mask}, sliding_window={window}"
             )
 
     def _check(self, query, value, key, query_mask, value_mask, key_mask, attention_mask):

@@ -138,7 +138,7 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
 
     @property
     def name_in_the_log(self):
-        """The name of the KL in the log, or `None` while the log does not show the KL."""
+        """The name of the KL in the log, or `None` if the log does not show the KL."""
         return self._logged_name if self._shows_divergence else None
 
     @property

@@ -33,7 +33,7 @@ def styled(chart):
 
 def number_tokens(tokens):
     """Return tokens with their positions as prefixes, so that Altair does not merge equal tokens or sort them."""
-    # Altair writes data into a script without escapes. A joiner prevents a token `</script>` from ending the script.
+    # Altair does not escape data inside a script. A word joiner prevents a token `</script>` from ending the script.
     words = [visible(token).replace("<", "<\N{WORD JOINER}") for token in tokens]
     return [f"{position:05d} {word}" for position, word in enumerate(words)]
 

@@ -1,4 +1,4 @@
-"""Check attention masks, and combine them into one mask of queries and keys."""
+"""Check attention masks, and combine them into one mask (B, T, S)."""
 
 import tensorflow as tf
 from keras import ops

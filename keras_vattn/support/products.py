@@ -39,7 +39,7 @@ def product(x, kernel):
 
 @contextlib.contextmanager
 def record_products():
-    """Yield a `ProductRecorder`, which records calls of `product` within this context in the current graph."""
+    """Yield a `ProductRecorder`, which records the calls of `product` inside the `with` block."""
     recorder = ProductRecorder(tf.compat.v1.get_default_graph())
     token = _recorder.set(recorder)
     try:

@@ -21,7 +21,7 @@ def quantized(layers):
 def restore_quantization(layers, records):
     """Quantize the layers that `quantized` has recorded. Call this function before the weights are loaded."""
     for index, mode, config in records:
-        # Skip quantized layers, because a config may list a layer twice: in a converted layer and in its original.
+        # A converted layer and its original may record the same sublayer, so the sublayer may already be quantized.
         if layers[index].quantization_mode is None:
             layers[index].quantize(mode, type_check=False, config=keras.saving.deserialize_keras_object(config))
 

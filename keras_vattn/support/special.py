@@ -34,7 +34,7 @@ def polynomial(x, coefficients):
 
 
 def derivative(coefficients):
-    """Return the coefficients of the derivative of a polynomial."""
+    """Return the coefficients of d/dx `polynomial(x, coefficients)`."""
     return tuple(power * coefficient for power, coefficient in enumerate(coefficients))[1:]
 
 
