@@ -139,7 +139,7 @@ class SubwordEncoder(PieceEncoder):
         return cls(model.getvalue(), lowercase)
 
     def decode(self, ids):
-        """Return sentences (...) for int ids (..., T), without space marks. Of the special tokens, keep only `<unk>`."""
+        """Return sentences (...) for int ids (..., T), without space marks. Keep no special token except `<unk>`."""
         pieces = tf.strings.regex_replace(super().decode(ids), " ", "")
         return tf.strings.strip(tf.strings.regex_replace(pieces, f"{SPACE_MARK}+", " "))
 
