@@ -150,7 +150,7 @@ def shard(batches, strategy):
 
 
 def _replacement_for(original, replacement):
-    """Return `replacement` with the metadata of `original`. `_original_method(result)` returns `original`."""
+    """Return `replacement` with the name and docstring of `original`. `_original_method` undoes the replacement."""
     replacement = functools.wraps(original)(replacement)
     replacement.original_method = original
     return replacement

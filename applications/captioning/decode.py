@@ -77,8 +77,8 @@ class Captioner(ImageModule):
         return {"captions": tf.reshape(self.texts(samples["ids"]), [tf.shape(regions)[0], num_samples])}
 
     def _uncertain(self, regions, num_regions, num_samples=None, seed=None):
-        """Return the captions (B,) of `generate`, their "words" (B, T) with the end token, and the metrics of
-        `uncertainty_of`. Without `num_samples`, these metrics are computed at the mean weights only."""
+        """Return `"captions"` (B,), as `generate` does, `"words"` (B, T), including the end token, and the metrics of
+        `uncertainty_of`. Without `num_samples`, the metrics are computed at the mean weights only."""
         models, ids = self._models.value, self._search(regions, num_regions)["ids"]
         draws = () if num_samples is None else (self.noise.value, num_samples, seed)
 

@@ -78,9 +78,7 @@ class Program:
         """Dictionary from the names of the presets to their files; "small" has no file, because it is the default."""
         package = importlib.util.find_spec(self.name)
         if package is None:
-            raise TypeError(
-                f"Program({self.name!r}): there is no such package. The name must be the program's package."
-            )
+            raise TypeError(f"Program({self.name!r}): no such package. Pass the import path of the program's package.")
         folder = pathlib.Path(next(iter(package.submodule_search_locations)))
         return {"small": None} | {path.stem: path for path in sorted(folder.glob("presets/*.yaml"))}
 

@@ -31,7 +31,7 @@ _COMMENT = re.compile(r"\s*#+ ?(.*)")
 
 
 def texts_of(path, comments):
-    """Return the docstrings of a module, optionally with its comments, as lists of sentences."""
+    """Return the docstrings, and optionally the comments, of a module. Each text is a list of sentences."""
     try:
         text = path.read_text(encoding="utf-8")
         tree = ast.parse(text)

@@ -196,7 +196,7 @@ class OtherTexts:
 
 @dataclasses.dataclass
 class UncertaintyFinetuning(OtherTexts, common.UncertaintyOptions):
-    """Compare sampled, mean and temperature-scaled predictions on test, other and corrupted data."""
+    """Compare sampled, mean and temperature-scaled predictions on test data, --other and corrupted test data."""
 
 
 @dataclasses.dataclass

@@ -90,7 +90,7 @@ def generate(run, options):
 
 
 def _answers(run, rows):
-    """Yield an output line for each row, which contains one or two texts."""
+    """Yield one output line per row. A row contains one or two texts."""
     if TASKS[run.options.texts.task].kind == "span":
         questions, contexts = zip(*rows)
         part = spans.Questions([""] * len(rows), questions, contexts, [[]] * len(rows))

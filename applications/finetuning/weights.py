@@ -1,4 +1,4 @@
-"""Load pretrained transformers from KerasHub presets and from Hugging Face folders of BERT."""
+"""Load pretrained BERT and ALBERT models from KerasHub presets, and BERT also from Hugging Face folders."""
 
 import json
 import pathlib

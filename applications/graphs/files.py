@@ -45,7 +45,7 @@ class Graph:
 
     @functools.cached_property
     def inputs(self):
-        """The input tensors of a model."""
+        """Features and edges as TensorFlow tensors, the inputs of a model."""
         import tensorflow as tf
 
         return {"features": tf.constant(self.features), "edges": tf.constant(self.edges)}

@@ -195,7 +195,7 @@ class OtherNodes:
 
 @dataclasses.dataclass
 class UncertaintyGraphs(OtherNodes, common.UncertaintyOptions):
-    """Compare sampled, mean and temperature-scaled predictions on test, other and corrupted data."""
+    """Compare sampled, mean and temperature-scaled predictions on test data, --other and corrupted test data."""
 
 
 @dataclasses.dataclass

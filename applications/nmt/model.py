@@ -219,7 +219,7 @@ def build(options, codec):
         _attention(options, kind),
         num_layers=network.num_layers,
         query="current",
-        # The decoder reads the sampled context (Fan et al. 2020) or the expected context under p (Deng et al. 2018).
+        # Fan et al. 2020 feed the decoder the sampled context, Deng et al. 2018 the expected context under the prior.
         feeding="sampled" if kind.is_bayesian else "expected",
         dropout=network.dropout,
         seed=layer_seed(3),

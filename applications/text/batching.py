@@ -1,6 +1,6 @@
 """Groups sentence pairs into batches of a few fixed shapes, in an order that a resumed run reproduces.
 
-Shapes: B pairs in a batch, S source tokens, T target tokens (the target's words, and a start or end token).
+Shapes: B pairs in a batch, S source tokens, T target tokens (including the start token or the end token).
 """
 
 import weakref

@@ -119,7 +119,7 @@ class RegionCodec:
         return self.width + 4 * self.use_boxes
 
     def regions_of(self, sources):
-        """Return the `Regions` of `Sources`; compute them from images if necessary. The result is cached."""
+        """Return the region features of `sources`, computed from images if necessary. The result is cached."""
         source = sources.source
         # Cache the source as well, because Python may reuse the `id` of a deleted object.
         if id(source) not in self._cache:

@@ -162,7 +162,7 @@ def decode_image(content):
     autograph=False,
 )
 def _upright(image, content):
-    """Rotate an image (H, W, 3) upright. `content` contains the bytes of its file, with the EXIF orientation."""
+    """Rotate an image (H, W, 3) upright. The EXIF orientation is read from `content`, the bytes of the image file."""
     orientation = _orientation(content)
 
     def turned():

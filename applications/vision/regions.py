@@ -21,7 +21,7 @@ atexit.register(gc.collect)
 
 @dataclasses.dataclass
 class Regions(ById):
-    """Base class of region features of N images. `counts` (N,) are the numbers of regions; `width` is D."""
+    """Base class for the region features of N images. Image i has `counts[i]` regions of D = `width` features each."""
 
     counts: np.ndarray
     width: int

@@ -188,7 +188,7 @@ class OtherQuestions:
 
 @dataclasses.dataclass
 class UncertaintyVqa(OtherQuestions, common.UncertaintyOptions):
-    """Compare sampled, mean and temperature-scaled predictions on test, other and corrupted data."""
+    """Compare sampled, mean and temperature-scaled predictions on test data, --other and corrupted test data."""
 
 
 @dataclasses.dataclass

@@ -36,7 +36,7 @@ MAX_UNCERTAIN = 2000
 NUM_STATISTICS = 32
 # PAvPU counts a prediction as certain if its p-value is lower than this.
 SIGNIFICANCE = 0.05
-# The seed of samples and noise is fixed, so that equal runs write equal reports.
+# Seed for samples and noise. It is fixed, so that reports are reproducible.
 _SEED = 0
 
 

@@ -67,8 +67,8 @@ class Alignment:
         """Return q, a TensorFlow Probability distribution of the unnormalised weights S. An event is one weight, or all
         weights of a query. The scalars of `at_step` are passed as keyword arguments."""
         raise ValueError(
-            f"The alignment {type(self).__name__} has no distribution for a KL: define `posterior`, or use "
-            "prior=None and no posterior logits."
+            f"A KL needs the method `posterior`, which {type(self).__name__} does not define: define it, or use "
+            "prior=None and pass no posterior logits."
         )
 
     def divergence_floor(self, prior, p, logits, keys):

@@ -68,7 +68,7 @@ class Keys:
     def require_dense(self):
         """Raise ValueError unless each row is a slice along the last axis, as TensorFlow Probability requires."""
         raise ValueError(
-            "A TensorFlow Probability distribution over whole rows needs keras_vattn.DenseKeys. "
+            "A TensorFlow Probability distribution over all keys of a query needs keras_vattn.DenseKeys. "
             f"Received: {type(self).__name__}"
         )
 

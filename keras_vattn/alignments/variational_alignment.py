@@ -47,9 +47,9 @@ class VariationalAlignment:
 
     Every attention layer contains a `VariationalAlignment`. Without posterior logits, q = alignment(logits) and the
     prior defines p; without a prior, there is no KL. With posterior logits, q = alignment(posterior_logits) and p =
-    alignment(logits). The noise of a call is a dictionary. It is empty if the call does not draw. Otherwise it has the
-    key `"alignment"`, and in training calls of a layer with a warm start also `"warm"`. The noise is drawn before a
-    loop starts. Its tensors have the leading axes of the logits, so the loop can slice them.
+    alignment(logits). The noise is a dictionary, which is empty if the call does not sample. Otherwise it contains the
+    random numbers, `"alignment"`, and in training with a warm start also `"warm"`: whether to draw from p. The noise is
+    drawn before a loop starts. Its tensors have the leading axes of the logits, so the loop can slice them.
 
     Args:
         alignment: Name, class, config or instance of an `Alignment`.
@@ -213,7 +213,7 @@ class VariationalAlignment:
         Args:
             scored: An `AlignmentInputs`.
             step: Number of training calls so far.
-            others: Further ways to define p, as text for the error message.
+            others: Text that the error message adds to its suggestions, such as `', or context="gaussian"'`.
 
         Raises:
             ValueError: If there is neither a prior nor posterior logits.

@@ -90,7 +90,7 @@ def beam_search(
         )
         vocabulary_size = logits.shape[-1]
         logits = tf.cast(logits, tf.float32)
-        # If all logits are -inf, the softmax would be NaN, so replace its logarithm.
+        # If all logits are -inf, `log_softmax` returns NaN, so use `DEAD` instead.
         log_words = tf.where(allows_no_word(logits)[:, None], DEAD, tf.nn.log_softmax(logits))
         log_words = tf.reshape(log_words, [batch_size, num_beams, vocabulary_size])
         log_words = exclude_words(log_words, forbidden_ids)

@@ -15,7 +15,7 @@ class AttentionSteps(ChunkedAttention):
 
     def prepare_memory(self, value, key=None, mask=None):
         """Compute the tensors that depend only on the memory. Return a dictionary with the projected keys, the value,
-        the `DenseKeys` with the mask, the mean of the context's prior, and log Psi of the alignment's prior.
+        the `DenseKeys` with the mask, the mean of the context's prior, and log Psi (see `ContextualPrior`).
 
         Args:
             value: (B, S, D).

@@ -72,7 +72,7 @@ class MultiHeadMixin(ChunkedAttention):
         self.flash_attention = kwargs.get("flash_attention")
         if self.flash_attention and not is_softmax:
             raise ValueError(
-                'Flash attention computes no weights to draw: use it with alignment="softmax". '
+                'Flash attention supports only alignment="softmax". '
                 f"Received: flash_attention=True, alignment={type(alignment).__name__}"
             )
         self.query_chunk_size = chunk_size(query_chunk_size)
@@ -231,8 +231,8 @@ class MultiHeadMixin(ChunkedAttention):
         return axes, AlignmentInputs(logits, keys, log_psi, self._by_head(posterior_logits, axes, shape))
 
     def combined_mask(self, query, value, value_mask, key_mask, attention_mask, use_causal_mask):
-        """Return the mask of valid keys and allowed positions, with the rank of the logits, or `None`. The mask does
-        not exclude masked queries, because they still attend."""
+        """Return the mask of valid keys and allowed positions, with the rank of the logits, or `None`. `query_mask` is
+        not part of the mask, because masked queries still attend to keys."""
         axes = AttentionAxes(self.attention_axes, len(query.shape))
         mask = axes.expand_mask(attention_mask)
         for padding_mask in (value_mask, key_mask):

@@ -128,8 +128,8 @@ def token_log_likelihood(y_true, y_pred, mask=None, from_logits=True, ignore_cla
     has_weights = len(targets.shape) == 3
     if len(y_pred.shape) != 3 or not fits(targets.shape, y_pred.shape[: 3 if has_weights else 2]):
         raise ValueError(
-            "Expected labels of shape (batch, time), or weights of all words of shape (batch, time, vocabulary), and "
-            "predictions of shape (batch, time, vocabulary). "
+            "Expected predictions of shape (batch, time, vocabulary), and either labels of shape (batch, time) or word "
+            "weights of shape (batch, time, vocabulary). "
             f"Received: y_true.shape={tuple(targets.shape)}, y_pred.shape={tuple(y_pred.shape)}"
         )
     if has_weights:

@@ -1,4 +1,4 @@
-"""Measure how much information about the input a Gaussian latent variable contains: none after a posterior collapse."""
+"""Measure how much information a Gaussian latent variable contains about the input, to detect posterior collapse."""
 
 import math
 

@@ -80,7 +80,7 @@ def image_attention(
     titles = [""] * num_columns if titles is None else [text or "" for text in titles]
     if num_rows * num_columns != num_panels or len(titles) != num_columns:
         raise ValueError(
-            "Expected the same number of panels for each row label, and one title for each column. Received: "
+            "Each row label needs the same number of panels, and each column needs one title. Received: "
             f"{num_panels} panels, row_labels={row_labels!r}, {len(titles)} titles"
         )
     positive_integer("panels_per_row", panels_per_row, optional=True)
@@ -172,7 +172,7 @@ def _per_panel(name, values, ndim, shape, num_panels=None):
         )
     if num_panels is not None and len(values) not in (1, num_panels):
         raise ValueError(
-            f"`{name}` must be one array for all panels or one for each of {num_panels} panels. Received: {len(values)}"
+            f"`{name}` must be one array, or {num_panels} arrays, one per panel. Received: {len(values)} arrays"
         )
     return values * (num_panels if num_panels is not None and len(values) == 1 else 1)
 

@@ -64,7 +64,7 @@ class Part:
         return {}, {}
 
     def after(self, results, memory, noise, training):
-        """Return the results of all steps, (B, T, ...), without side effects. Called only if `leaves_loop` is set."""
+        """If `leaves_loop` is set, return the part's results for all steps, (B, T, ...), without side effects."""
         return {}
 
     def kept(self, inputs):

@@ -147,7 +147,7 @@ class StochasticDecoder(RecurrentDecoder):
         self.prior_bias = self.add_weight(name="prior_bias", shape=size[1:], initializer=self._initialize_prior_bias)
 
     def _initialize_prior_kernel(self, shape, dtype=None):
-        """Return the initial kernel of p, from the kernel initializer of q."""
+        """Return the initial kernel of p. Its halves, for mean and log sigma, are initialized as in q."""
         size = (self.units, self.latent.units)
         return ops.concatenate([self.latent.initial_kernel(size, dtype) for _ in range(2)], axis=-1)
 

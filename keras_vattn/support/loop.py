@@ -227,8 +227,8 @@ def trace(function, *arguments):
     """Trace a function, discard the trace, and return the structure and the TensorSpecs of its result.
 
     Args:
-        function: Function of structures of tensors.
-        *arguments: Structures of `tf.TensorSpec`.
+        function: Function. Each of its arguments is a tensor or a nested structure of tensors.
+        *arguments: Arguments with a `tf.TensorSpec` in place of each tensor.
     """
     structure = None
     flat = [tree.flatten(argument) for argument in arguments]
