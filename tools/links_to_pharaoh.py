@@ -2,9 +2,9 @@
 
     python -m tools.links_to_pharaoh gold.wa 447 > gold.pharaoh
 
-gold.wa is the table, and 447 is its number of sentence pairs. Each line is a link between two words, such as
-``1 0 0 S``: number of the pair (from 1), source word, target word, and ``S`` (sure) or ``P`` (possible). A link without
-a letter is sure. A fifth field, the confidence, is ignored. If words are counted from 1, set ``--first-word 1``.
+gold.wa is a table for 447 sentence pairs. Each line is a link between two words, such as ``1 0 0 S``: sentence pair
+(counted from 1), source word, target word, and ``S`` (sure) or ``P`` (possible). A link without a letter is sure. A
+fifth field, the confidence, is ignored. If words are counted from 1, set ``--first-word 1``.
 """
 
 import argparse

@@ -6,8 +6,8 @@
     My brother repaired the old chair beside the house on monday
 
 The German sentences end with the second verb and may begin with the time; determiners and adjectives are declined. The
-English order is subject, verb, object, place, time. A model can learn the alignment of each word, because the word
-occurs in many combinations. The sentences have no full stop, because it would occur in every pair.
+English order is subject, verb, object, place, time. A model can learn to align each word, because each word occurs in
+many combinations. A full stop would occur in every pair, so the sentences have none.
 """
 
 import gzip

@@ -93,7 +93,7 @@ def _tokenized(hypotheses, references, java):
 
 
 def require_pycocoevalcap():
-    """Before training starts, raise `InputError` if pycocoevalcap is missing."""
+    """Raise `InputError` if pycocoevalcap is missing."""
     try:
         import pycocoevalcap.bleu.bleu_scorer  # noqa: F401
     except ImportError as error:

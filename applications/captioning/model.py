@@ -8,9 +8,9 @@ Let y_t be a word of the caption, x_r a region and p(r) = softmax_r w^T tanh(W_1
     wc, lc       E_q sum_t log p(y_t | h_t) - KL(q || prior), h_t = LSTM(y_{t-1}, E_w[x]), w ~ q, Weibull or lognormal
     gaussian     E sum_t log p(y_t | h_t), h_t = LSTM(y_{t-1}, sum_r w_r x_r), w_r ~ Normal(p(r), sigma^2)
 
-The model returns the term of each word, (B, T), without the KL, which the attention adds to the loss.
+The model returns the bound of each word t, (B, T), without the KL. The attention layer adds the KL to the loss.
 
-Shapes: B captions, T words with the end token, R regions of width D, K candidates of a latent region, V words in the
+Shapes: B captions, T words with the end token, R regions of width D, K candidates for the latent region, V words in the
 vocabulary.
 """
 

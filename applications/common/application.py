@@ -32,7 +32,7 @@ class Run:
 
 
 _TABLES = ("COLUMNS", "CURVES", "LAYOUTS")
-# Names that `Application` reads from each module of a program. A module decode.py, if any, is read instead of serve.py.
+# Names that `Application` reads from each module of a program. If decode.py exists, it is read instead of serve.py.
 PLACES = {
     "data": ("read", "read_other", "load_codec", "encode"),
     "model": ("build",),
@@ -53,19 +53,19 @@ class Application:
     Attributes:
         program: `Program`.
         read: `read(options)` returns the data that the options of `train` describe: a dictionary with "train", "valid"
-            and, optionally, "test". The splits consist of plain values, data classes and arrays, so that a digest
-            shows whether the data of a run have changed. `read` raises `InputError` for mistakes of the user.
+            and, optionally, "test". The splits consist of plain values, data classes and arrays, so that their digest
+            can be computed. `read` raises `InputError` for mistakes of the user.
         read_other: `read_other(options, evaluation)` reads the data files named by `evaluation`, the options of the
             command `evaluate`; it returns `None` if they name no files. Defaults to a function that returns `None`.
         load_codec: `load_codec(options, folder)` returns the codec stored in a `RunFolder`. Defaults to reading
             codec.json.
-        encode: `encode(options, codec, part, training=False)` returns the tensors of a split. If the result has an
-            attribute `report`, this dictionary is printed and stored in metrics.json. Defaults to the unchanged split.
+        encode: `encode(options, codec, part, training=False)` returns the tensors of a split. The result may have an
+            attribute `report`: a dictionary to print and to store in metrics.json. Defaults to the unchanged split.
         build: `build(options, codec)` returns a functional `keras.Model`, or an object with such a model as `training`.
-        columns: `COLUMNS`, a tuple of `tables.Column`: the metrics of a report, in the order in which tables show them.
-        curves: `CURVES`, a dictionary from columns of history.csv to their labels. The columns are quality
-            metrics, plotted beside the losses and the KLs.
-        layouts: `LAYOUTS`, a dictionary from values of `compare --layout` to functions. A function takes a
+        columns: Metrics in the order of a table, a tuple of `tables.Column`; `COLUMNS` in report.py.
+        curves: Dictionary from columns of history.csv to their labels. The columns are quality metrics, plotted beside
+            the losses and the KLs; `CURVES` in report.py.
+        layouts: Dictionary from values of `compare --layout` to functions; `LAYOUTS` in report.py. A function takes a
             `compare.Comparison` and returns a list of Markdown texts, for instance the tables of a paper. The command
             `uncertainty` uses `LAYOUTS["uncertainty"]`, a `methods.Uncertainty`.
         evaluate: `evaluate(run, part, evaluation=None)` returns two values for an encoded split: a dictionary of

@@ -43,7 +43,7 @@ def plan(program, options):
         default = with_values(default, _require_of_all("--options", values))
     default = with_values(default, _require_of_all("compare", options.train_values))
     first, end = options.first_seed, options.first_seed + options.seeds
-    # The baseline need not be among the models, but its name must be valid.
+    # Check the name of the baseline here, because the baseline may be missing from --models.
     _planned(program, options, default, options.baseline, first, "--baseline")
     planned = [_planned(program, options, default, name, seed) for name in options.models for seed in range(first, end)]
     for seed in range(end, first + options.seeds * getattr(options, "num_members", 0)):
@@ -61,7 +61,7 @@ def plan(program, options):
                 raise InputError("--strategy multi_worker: run `train` instead of `compare`, on all workers.")
             check(run_options)
             if pathlib.Path(run_options.run.out, "config.yaml").exists():
-                # --epochs of MODEL@START must not change, because the finished run of START depends on it.
+                # For MODEL@START, --epochs and --max-steps must not change, because the run of START depends on them.
                 fixed = {"epochs", "max_steps"} if run.start else set()
                 may_differ = set(program.changeable) - fixed
                 RunFolder.check(run_options.run.out, config_of(run_options), True, may_differ, program.updated)

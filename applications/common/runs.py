@@ -76,7 +76,7 @@ class RunFolder:
             config: Dictionary of the requested options.
             resume: Whether to continue an existing run; if false, the folder must be new or empty.
             may_differ: Names of options that may change when a run is resumed; `open` stores their new values.
-            update: Function that adds missing options to a config.yaml of an earlier version.
+            update: Function that adds the options that are missing from the config.yaml of an earlier version.
         """
         path = pathlib.Path(path)
         stored = _read_config(path)

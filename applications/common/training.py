@@ -192,7 +192,7 @@ class TrainingRun(Run):
             print(f"resuming after epoch {checkpoint.epoch}, step {checkpoint.step}", flush=True)
         _check_steps(self.options, done, total)
         if done < total:
-            # If --max-steps ended an epoch early, this run continues the epoch; remove the old row of the epoch.
+            # If --max-steps ended an epoch early, this run continues it. Remove this epoch from the history.
             checkpoint.rows = [row for row in checkpoint.rows if row["epoch"] <= checkpoint.epoch]
         checkpoint.write_history()
         plateau = Plateau(checkpoint, options, score, patience_score or score)

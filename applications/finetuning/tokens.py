@@ -65,7 +65,7 @@ class TextEncoder(tf.Module):
             pieces = self.pieces([text[start:end] for start, end in words])
             spans = np.repeat(words, pieces.row_lengths(), axis=0).tolist()
             return pieces.flat_values.numpy().tolist(), list(map(tuple, spans))
-        # SentencePiece does not split words first, so it needs the whole text.
+        # Pass the whole text, because SentencePiece does not split the text into words first.
         ids, *ends = (values.numpy()[0] for values in self._pieces_with_offsets([text]))
         # Convert byte offsets to character offsets.
         offsets = np.cumsum([0, *(len(character.encode()) for character in text)])

@@ -1,6 +1,6 @@
 """Read graphs from NumPy archives and from tables.
 
-Shapes: N nodes, D features, E edges, M nodes of a split.
+Shapes: N nodes, D features, E edges.
 """
 
 import dataclasses

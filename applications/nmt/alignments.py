@@ -1,7 +1,7 @@
 """Read gold word alignments, extract links from attention weights, and score these links.
 
-A link (i, j) is between source word i and target word j, both counted from 0. Matrices of weights have shape (T, S): a
-row per target word or piece, a column per source word or piece. Scores lie between 0 and 1, entropies are in nats.
+A link (i, j) connects source word i and target word j, counted from 0. Matrices of weights have shape (T, S): T target
+tokens and S source tokens (words or pieces). Scores lie between 0 and 1, entropies are in nats.
 """
 
 import dataclasses

@@ -293,7 +293,7 @@ def _attention(options, kind):
 
 
 def _annealing(options, kind):
-    """Return the KL annealing: logistic for Bayesian models, linear if there is an inference network, else `None`."""
+    """Return the KL annealing: logistic for Bayesian models, linear for inference networks, `None` for the rest."""
     if kind.is_bayesian:
         return options.alignment.annealing()
     return options.alignment.annealing_of_posterior() if kind.needs_posterior else None

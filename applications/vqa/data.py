@@ -65,7 +65,7 @@ def sources_of(options):
 
 
 def embedded(rendered):
-    """Return `Questions` about rendered scenes, and a list of words such as "red-circle" for each scene."""
+    """Return `Questions` about rendered scenes, and a dictionary from image ids to lists of tags (`red-circle`)."""
     columns = scenes.question_columns(rendered, QUESTIONS_PER_SCENE, BUILT_IN_TYPES)
     images = list(map(str, columns["row"]))
     names = ("text", "votes", "answer_type", "cell")
@@ -94,7 +94,7 @@ def codec_of(options, part):
 
 
 def words_of(questions):
-    """Return a dictionary from image ids to the words in all answers about this image, except yes/no answers."""
+    """Return a dictionary from each image id to the words of all answers about the image, except yes/no answers."""
     words = {}
     for image, answer, kind in zip(questions.images, questions.answers, questions.types, strict=True):
         if kind != "yes/no":

@@ -15,9 +15,9 @@ from keras_vattn.support.sublayers import path_of
 
 
 def attentions_in(layer):
-    """Return a dictionary from the convertible attention layers of a model to the names that their KLs have in the log.
+    """Return a dictionary from each convertible attention layer of a model to the name of its KL in the log.
 
-    The names are paths. A softmax gets the path of its attention layer, as Keras may add a number to a softmax's path.
+    The name is the path of the attention layer, plus "/softmax" if `to_bayesian` converts the softmax of this layer.
     """
     suffixes = {"class": "", "softmax": "/softmax"}
     inside = {x: attention_kind(x) for x in keras_private.flatten_layers(layer)}

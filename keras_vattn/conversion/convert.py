@@ -167,7 +167,7 @@ class Converted:
 
 
 def converted_drawing_layers(model):
-    """Return the layers that sample weights, one per converted attention layer: the layer itself or its softmax."""
+    """For each converted attention layer, return the layer that samples the weights: this layer or its softmax."""
     layers = keras_private.flatten_layers(model)
     return [x for x in layers if isinstance(x, AlignmentLayer) and isinstance(x, (Converted, SwappedSoftmax))]
 

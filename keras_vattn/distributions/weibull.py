@@ -122,7 +122,7 @@ def log_noise(k, shape, seed):
 
 @tfp.RegisterKL(Weibull, Weibull)
 def _to_weibull(q, p, name=None):
-    # With x = log Gamma(1 + r) - k_p d, the KL is a constant plus exp(x) - 1 - x, which is at least 0.
+    # For x = `distance`, the KL is `constant` plus exp(x) - 1 - x, which is at least 0.
     ratio = p.k / q.k
     log_gamma = math.lgamma(1.0 + ratio)
     constant = log_gamma - math.log(ratio) - EULER * (1.0 - ratio)

@@ -166,7 +166,7 @@ class Sampler:
 
     def _traced_functions(self, batch, spec, repeats):
         """Return two traced functions. The first maps a batch to the tensors that all draws share. The second maps the
-        batch, these tensors, a seed and a number of draws to the outputs. Without `repeats` it makes one draw."""
+        batch, these tensors, a seed and a number of draws to the outputs. Without `repeats`, this number must be 1."""
         with self._trace_lock:
             key = repr(spec), repeats
             if key not in self._functions:

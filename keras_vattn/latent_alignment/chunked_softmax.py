@@ -153,7 +153,7 @@ class _Output:
         )
 
     def add_rows(self, totals, rows, probabilities, upstream):
-        """Add to `totals` the gradients of rows (r,), from probabilities (r, V) and upstream gradients (r,)."""
+        """Return `totals` plus the gradients of rows (r,), for probabilities (r, V) and upstream gradients (r,)."""
         d_inputs, d_kernel, d_bias = totals
         # Scale the inputs (D), because the logits gradient is wider (V). The last row of d_weights is for the bias.
         upstream = -tf.cast(upstream, probabilities.dtype)[:, None]
@@ -189,7 +189,7 @@ class _Output:
 
 
 def _largest(logits, probabilities):
-    """Return the largest logit of each row and its log p, both (r,). log p is precise, because p >= 1 / V."""
+    """Return the largest logit of each row and the log of its p, both (r,). The log is precise, because p >= 1 / V."""
     return tf.reduce_max(logits, axis=1), tf.math.log(tf.reduce_max(probabilities, axis=1))
 
 

@@ -175,7 +175,7 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
             raise ValueError(f"Call the layer once before reading its distributions. Received: {self.name}.built=False")
 
     def noise_seed(self, training):
-        """Return an int32 seed (2,) if this call draws, or `None` if it uses the mean."""
+        """Return an int32 seed (2,) if this call samples, or `None` if it uses the mean."""
         draws = self.draws
         if not training and draws is None:
             return None

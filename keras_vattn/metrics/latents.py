@@ -43,7 +43,7 @@ def latent_mutual_information(means, log_scales, num_samples=1, seed=0):
 
     The mean KL(q(z | x) || p(z)) is the sum of I(x; z) and KL(q(z) || p(z)). So z may contain no information about x
     even if the mean KL is large. The Monte Carlo estimate is at most log N, so use a thousand inputs, or all inputs if
-    there are fewer. `keras_vattn.metrics.mutual_information` measures something else: how much samples disagree.
+    there are fewer. `keras_vattn.metrics.mutual_information` measures the disagreement between predictions instead.
 
     Formula:
         I(x; z) = 1/N sum_i bb E_(z ~ q(z | x_i))[log q(z | x_i) - log q(z)], quad q(z) = 1/N sum_i q(z | x_i)
@@ -55,7 +55,7 @@ def latent_mutual_information(means, log_scales, num_samples=1, seed=0):
         seed: Integer. Defaults to 0.
 
     Returns:
-        A float in nats, which may be slightly below 0 because of sampling noise.
+        A float, in nats. Because of sampling noise, it may be slightly below 0.
 
     Raises:
         ValueError: If means and log sigma are not finite numbers of the same shape (N, Z).

@@ -244,7 +244,7 @@ class StochasticDecoder(RecurrentDecoder):
 
 
 class _OptionalAttention(AttentionPart):
-    """Attention that returns no results if there is no memory."""
+    """Attention that does nothing if the decoder has no memory."""
 
     def prepare_memory(self, memory, mask):
         return {} if memory is None else super().prepare_memory(memory, mask)

@@ -46,7 +46,7 @@ def _move_to_graph(operation):
 
 
 def is_recorded():
-    """Return whether a gradient tape is recording operations. No tape records the forward pass of a custom gradient."""
+    """Return whether gradient tapes can record. `tf.recompute_grad` pauses all tapes during its forward pass."""
     x = tf.zeros(())
     with tf.GradientTape() as tape:
         tape.watch(x)

@@ -65,9 +65,9 @@ def gap_of_expm1(expm1, x):
 
 @custom_gradient
 def exponential_gap(x):
-    """Return exp(x) - 1 - x, which is at least 0, without cancellation. exp(x) must be in the range of float32.
+    """Return exp(x) - 1 - x, at least 0, computed without cancellation. exp(x) must not overflow float32.
 
-    The gradient reuses exp(x) - 1 from the forward pass. Otherwise a training step of a decoder would take 10 % longer.
+    The gradient reuses exp(x) - 1 from the forward pass. Recomputing it would slow a decoder's training step by 10 %.
     """
     growth = ops.expm1(x)
     return gap_of_expm1(growth, x), lambda upstream: upstream * growth

@@ -180,8 +180,8 @@ def _copy_operations(fetches, feeds):
     graph = fetches[0].graph.as_graph_def()
     nodes = [node for node in graph.node if node.name in names]
     for node in nodes:
-        # Remove control inputs, because a pure step has no side effects to order. Remove gradient names, because
-        # gradients come from the traced graph, not from the copy.
+        # Remove control inputs, because a pure step has no side effects to order. Remove custom gradients,
+        # because gradients come from the traced graph, not from the copy.
         node.input[:] = [name for name in node.input if not name.startswith("^")]
         for name in ("_gradient_op_type", "_class"):
             node.attr.pop(name, None)
