@@ -78,7 +78,7 @@ class LogisticAnnealing(keras.optimizers.schedules.LearningRateSchedule):
     Args:
         center: Number. Step at which the logistic curve reaches 0.5.
         slope: Positive number. Steepness per step: the curve rises from 0.27 to 0.73 within `2 / slope` steps.
-        final_value: Number in (0, 1]. Largest weight, which inference uses too. Defaults to 1.0.
+        final_value: Number in (0, 1]. Largest weight, also used at inference. Defaults to 1.0.
 
     Call arguments:
         step: Integer or integer tensor of any shape.

@@ -272,14 +272,14 @@ def dropout_mask(shape, rate, seed):
 
 
 def normal(shape, seed):
-    """Draw float32 standard normal numbers, each pair from two 32-bit words (Box and Muller 1958).
+    """Draw standard normal numbers in float32. Two random 32-bit words give two numbers (Box and Muller 1958).
 
     Args:
         shape: Shape of the result, a tuple of integers and scalar tensors.
         seed: int32 tensor of shape (2,).
 
     Returns:
-        A float32 tensor of the given shape with |value| below 6.6.
+        A float32 tensor of the given shape, with absolute values below 6.6.
 
     Example:
 

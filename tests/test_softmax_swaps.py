@@ -61,7 +61,7 @@ def test_a_softmax_over_classes_is_unchanged():
 
 
 def test_per_head_prior_raises(llama):
-    with pytest.raises(ValueError, match=r"no prior per head. Received: per_head_prior=True, .*softmax"):
+    with pytest.raises(ValueError, match=r"not support a prior per head. Received: per_head_prior=True, .*softmax"):
         bayesian_of(llama, prior="fixed", per_head_prior=True)
 
 

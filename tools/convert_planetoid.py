@@ -150,7 +150,7 @@ def _check(prefix, parts, order):
     num_known, count = len(parts["allx"]), len(parts["tx"])
     if len(order) != count or order.min(initial=num_known) < num_known or len(set(order)) < count:
         raise InputError(f"{prefix}.test.index: expected {count} different numbers, all at least {num_known}.")
-    # The number of nodes follows from the largest number, so a corrupt number could make the graph arbitrarily large.
+    # The largest node number determines the size of the graph, so a corrupt number could exhaust the memory.
     if order.max(initial=0) >= num_known + 2 * count:
         raise InputError(
             f"{prefix}.test.index: expected numbers close to {num_known}, the first test node. Received: {order.max()}"

@@ -51,7 +51,7 @@ def outputs_of(run, label):
 
 
 def write_sheet(runs, out, num_outputs=100, label="MAP", seed=0):
-    """Write new files sheet.csv and key.json; return the number of rows to rate."""
+    """Write sheet.csv and key.json to the folder `out`. Return the number of rows to rate."""
     out, outputs = pathlib.Path(out), {str(run): outputs_of(run, label) for run in runs}
     if len(outputs) < 2:
         raise SystemExit("expected at least two different runs")

@@ -94,8 +94,8 @@ class EncodedPart(Part):
     """An encoded `Part` of N images with C captions.
 
     Attributes:
-        rows: Index of each image in the region features, int64 (N,).
-        image: Index of the image of each caption, from 0 to N - 1, int32 (C,).
+        rows: For each image, its row in the region features, int64 (N,).
+        image: For each caption, the number of its image, from 0 to N - 1, int32 (C,).
         texts: The captions, a list of C strings.
         tokens: A list of words for each caption, truncated to `max_length`.
         target_input: Inputs of the decoder, int32 (C, T): `<start>` and the words.

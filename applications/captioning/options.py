@@ -91,7 +91,7 @@ class Options:
 
 @dataclasses.dataclass
 class EvaluateCaptioning(common.EvaluateOptions):
-    """Report on a split of a run's data, or on other captions of the same images or features."""
+    """Compute the metrics of a run on a split of its data, or on other captions of the same images or features."""
 
     captions: common.File | None = None
     """Other captions, in the same formats as --train-captions; only the test split of a Karpathy file is used."""
@@ -114,8 +114,8 @@ class GenerateCaptioning(UncertaintyOptions, common.GenerateOptions):
 
 @dataclasses.dataclass
 class CompareCaptioning(common.CompareOptions):
-    """Train models with several seeds, and print tables with differences and intervals. Options
-    of `train` apply to every run."""
+    """Train models with several seeds, and print tables of their metrics, with differences from the baseline and 95%
+    intervals. Options of `train` apply to every run."""
 
     out: str = "runs/captioning_compare"
     models: tuple[str, ...] = ("soft", "hard", "categorical", "wc")

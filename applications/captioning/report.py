@@ -86,7 +86,7 @@ def evaluate(run, part, evaluation=None):
 
 
 def uncertainty_report(sentences, run, part):
-    """Return the `coverage_report` of captions: CIDEr and, for rendered scenes, the fraction of true captions."""
+    """Return a `coverage_report` whose metrics are CIDEr and, for rendered scenes, the fraction of true captions."""
     texts = [sentence["text"] for sentence in sentences]
     metrics = {"cider": cider_of_images(texts, part.captions.captions, run.options.reports.java)}
     if part.scenes is not None:

@@ -19,8 +19,8 @@ class Run:
         options: Options of `train`.
         data: Dictionary from the name of a split ("train", "valid", "test") to the encoded split. It is empty if a
             command other than `train` loads the run.
-        codec: Translates between files and tensors, and is fitted on the training split. An object with a method
-            `save(folder)`, which writes files for `load_codec`, or a dictionary of plain values, stored in codec.json.
+        codec: Data fitted on the training split, used to translate between files and tensors. Either an object whose
+            method `save(folder)` writes files for `load_codec`, or a dictionary of plain values (codec.json).
         models: The result of `Application.build_models`. Its attribute `training` is the `keras.Model` that is trained.
     """
 

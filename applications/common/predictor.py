@@ -66,8 +66,8 @@ class Predictor:
         return keras.tree.map_structure(lambda *x: np.concatenate(x), *map(self.model.predict_on_batch, inputs))
 
     def predictions(self, num_draws):
-        """Return a dictionary: "labels"; "mean", the probabilities (1, N, C) at the mean attention; if `num_draws` > 0,
-        sampled probabilities (M, N, C) for each of the `kinds`; and "mean_ms", ..., the milliseconds per batch."""
+        """Return a dictionary: "labels", "mean" (probabilities with mean attention, (1, N, C)) and, if `num_draws` > 0,
+        each of `kinds` (sampled probabilities, (M, N, C)). "mean_ms", "dropout_ms", ... are milliseconds per batch."""
         functions = {"mean": self._at_mean}
         if num_draws:
             functions |= {kind: functools.partial(self._drawn, num_draws=num_draws, kind=kind) for kind in self.kinds}

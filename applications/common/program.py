@@ -51,7 +51,7 @@ class Program:
 
     @property
     def options(self):
-        """The class of the options of `train`."""
+        """The options class of the command `train`."""
         return self.commands["train"]
 
     @property

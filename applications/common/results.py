@@ -77,7 +77,7 @@ def results_before(program, options):
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"--results: {path} is not a results file; name another file.") from error
     if command != _RUNS.sub("", _command(program, options, options.models)):
-        raise InputError(f"--results: {path} is from another command ({results['command']}); name another file.")
+        raise InputError(f"--results: {path} was written by another command ({results['command']}); name another file.")
     return results
 
 

@@ -170,7 +170,7 @@ class Options:
 
 @dataclasses.dataclass
 class EvaluateFinetuning(common.EvaluateOptions):
-    """Report on a split of a run's data, or on other examples."""
+    """Compute the metrics of a run on a split of its data, or on other examples."""
 
     data: common.File | None = None
     """Other examples, in the format of --train."""
@@ -186,7 +186,7 @@ class PredictFinetuning(common.GenerateOptions):
 
 @dataclasses.dataclass
 class OtherTexts:
-    """Other and corrupted texts, on which a model should be less certain"""
+    """Out-of-distribution data: other texts, and texts with replaced words"""
 
     other: common.File | None = None
     """A file of other texts in the format of --train; labels are ignored."""
@@ -201,8 +201,8 @@ class UncertaintyFinetuning(OtherTexts, common.UncertaintyOptions):
 
 @dataclasses.dataclass
 class CompareFinetuning(OtherTexts, common.CompareClassesOptions):
-    """Train models with several seeds, and print tables with differences and intervals. Options
-    of `train` apply to every run."""
+    """Train models with several seeds, and print tables of their metrics, with differences from the baseline and 95%
+    intervals. Options of `train` apply to every run."""
 
     out: str = "runs/finetuning_compare"
     models: tuple[str, ...] = ("deterministic", "no_kl")

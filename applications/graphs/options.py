@@ -172,7 +172,7 @@ class OtherGraph:
 
 @dataclasses.dataclass
 class EvaluateGraphs(OtherGraph, common.EvaluateOptions):
-    """Report on a split of a run's graph, or on all labelled nodes of another graph."""
+    """Compute the metrics of a run on a split of its graph, or on all labelled nodes of another graph."""
 
     num_draws: common.NoneOrSeveral | None = None
     """Number of samples for the uncertainty metrics; the default is the value of the run."""
@@ -185,7 +185,7 @@ class PredictGraphs(OtherGraph, common.GenerateOptions):
 
 @dataclasses.dataclass
 class OtherNodes:
-    """Other and corrupted nodes, on which a model should be less certain"""
+    """Out-of-distribution data: the nodes of another graph, and nodes with corrupted features"""
 
     other: common.File | None = None
     """An .npz of another graph, in the format of `evaluate --npz`; labels are ignored."""
@@ -200,8 +200,8 @@ class UncertaintyGraphs(OtherNodes, common.UncertaintyOptions):
 
 @dataclasses.dataclass
 class CompareGraphs(OtherNodes, common.CompareClassesOptions):
-    """Train models with several seeds, and print tables with differences and intervals. Options
-    of `train` apply to every run."""
+    """Train models with several seeds, and print tables of their metrics, with differences from the baseline and 95%
+    intervals. Options of `train` apply to every run."""
 
     out: str = "runs/graphs_compare"
     models: tuple[str, ...] = MODELS

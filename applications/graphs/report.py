@@ -139,8 +139,8 @@ def gradient_norms(run, part):
 
 
 def attention_statistics(run, graph):
-    """Return, for each layer, the entropies of the weights and of the prior, and the standard deviation of sampled
-    weights, averaged over heads and over nodes with edges. Return `None` for deterministic weights."""
+    """Return a dictionary for each layer: entropies of the weights and of the prior, and the standard deviation of
+    sampled weights, averaged over heads and over nodes with incoming edges. Deterministic models return `None`."""
     if MODELS[run.options.model].distribution is None:
         return None
     models, edges = run.models, graph.inputs["edges"]

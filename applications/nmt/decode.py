@@ -114,7 +114,7 @@ class Translator(PairModule):
         return alignments
 
     def _emitting(self, source, target_input, target, memory=None):
-        """Return the `_candidates` of every target word; pass `memory` to avoid an encoder call."""
+        """Return the `_candidates` of all target words. If `memory` is passed, the encoder is not called."""
         memory, source_mask, decoded = self._read(source, target_input, target, memory)
         return self._candidates(decoded, self._values(memory), source_mask, self._latent.value)
 
@@ -190,7 +190,7 @@ class Translator(PairModule):
             if is_drawn:
                 hidden, weights = by_draw(hidden[:, 0, 0])[:, None], ops.mean(by_draw(weights), axis=1)
                 log_weights = ops.full(ops.shape(hidden)[:-1], -np.log(draws), "float32")
-                # The decoder reads the expected context, so its state is the same for all samples.
+                # The decoder reads the expected context, so all samples have the same decoder state; store it once.
                 new_state = tree.map_structure(lambda x, old: tf.ensure_shape(x[::draws], old.shape), new_state, state)
             return models.emission.words(hidden, log_weights=log_weights)[:, 0], new_state, {"weights": weights}
 

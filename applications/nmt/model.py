@@ -74,7 +74,7 @@ class Model:
     def parse(self, name):
         """Return the `Inference` called `name`; raise `InputError` if the model does not support it."""
         if self.is_bayesian and name != "soft":
-            raise InputError(f"--inference: {self.title} predicts with the mean attention; use soft. Received: {name}")
+            raise InputError(f"--inference: {self.title} predicts with the mean attention; pass soft. Received: {name}")
         return Inference.parse(name, self.is_continuous)
 
 
@@ -235,7 +235,6 @@ def build(options, codec):
         return_logits=True,
     )
 
-    # Objective.
     emission, latent = Emission(options, codec.target.vocabulary_size), None
     if kind.objective is None:
         candidates = emission.projected(decoded["context"])[:, :, None]

@@ -122,7 +122,7 @@ class Options:
 
 @dataclasses.dataclass
 class EvaluateNmt(UncertaintyOptions, EvaluatePairsOptions):
-    """Report on a split of a run's data, or on other pairs."""
+    """Compute the metrics of a run on a split of its data, or on other pairs."""
 
     links: common.File | None = None
     """Gold word alignments of the pairs in --source and --target or in --table, one line per pair."""
@@ -154,8 +154,8 @@ class GenerateNmt(UncertaintyOptions, common.GenerateOptions):
 
 @dataclasses.dataclass
 class CompareNmt(common.CompareOptions):
-    """Train models with several seeds, and print tables with differences and intervals. Options
-    of `train` apply to every run."""
+    """Train models with several seeds, and print tables of their metrics, with differences from the baseline and 95%
+    intervals. Options of `train` apply to every run."""
 
     out: str = "runs/nmt_compare"
     models: tuple[str, ...] = ("soft", "marginal", "variational_sample", "variational_enum", "wc")

@@ -54,7 +54,7 @@ def other_sentence(x):
 
 
 def has_other(source):
-    """Return, for each source in a batch (B, S), whether `other_sentence` assigns it a different source."""
+    """Return booleans (B,): whether `other_sentence` replaces a row of `source` (B, S) with different tokens."""
     return tf.reduce_any(source != other_sentence(source), axis=1)
 
 

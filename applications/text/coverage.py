@@ -15,13 +15,13 @@ def coverage_report(sentences, scores, noise):
     """Return how the quality of generated sentences depends on the model's uncertainty about them.
 
     The sentences are sorted from most to least certain, by each measure of uncertainty: mutual information, entropy,
-    and -log p per word under the mean weights. A random order is the control; ties are in random order. The curve of
-    an order is the quality of its first 10%, 20%, ... 100% of sentences; its area is the mean of these ten values.
+    and -log p per word under the mean weights. Ties are in random order, and a random order is the control. For each
+    order, the curve is the quality of the first 10%, 20%, ... 100% of the sentences; the area is the mean of the curve.
 
     Args:
         sentences: List of dictionaries from `uncertainty.written_of`.
         scores: Dictionary from the name of a metric to a function that scores the sentences with the given indices.
-        noise: What was sampled for the mutual information, "attention" or "dropout"; `None` if nothing was sampled.
+        noise: Noise of the draws for the mutual information, "attention" or "dropout"; `None` without draws.
 
     Returns:
         Dictionary. "drawn" is `noise`; "entropy" and "mutual_information" are means in nats per word; "quality" is a

@@ -42,11 +42,11 @@ def unigram_entropy(draws):
 
 
 def self_bleu(draws):
-    """Return the self-BLEU, which measures how similar an input's sampled sentences (at least two) are.
+    """Return the self-BLEU, which measures how similar the sentences are that were sampled for the same input.
 
     Each sentence is compared with all other sentences of the same input by sacrebleu's sentence BLEU-4 (exponential
-    smoothing, effective order): 100 for equal sentences, 0 for an empty sentence. The result is the mean over the
-    sentences of an input, then over inputs.
+    smoothing, effective order): 100 for equal sentences, 0 for an empty sentence. The scores are averaged over the
+    sentences of each input, and then over inputs. Each input needs at least two sentences.
     """
     metric = sacrebleu.metrics.BLEU(tokenize="none", force=True, effective_order=True)
 

@@ -23,7 +23,7 @@ OLD_MODELS = {
 
 @dataclasses.dataclass
 class TextOptions(PairOptions):
-    """Pairs of sentences; by default, built-in Unicode CLDR statements with questions"""
+    """Pairs of sentences; by default, built-in statements and questions about Unicode CLDR data"""
 
     max_valid_pairs: common.Positive | None = 2000
     """Maximum number of validation pairs to split off the training data."""
@@ -138,8 +138,8 @@ class GenerateVed(common.GenerateOptions):
 
 @dataclasses.dataclass
 class CompareVed(common.CompareOptions):
-    """Train models with several seeds, and print tables with differences and intervals. Options
-    of `train` apply to every run."""
+    """Train models with several seeds, and print tables of their metrics, with differences from the baseline and 95%
+    intervals. Options of `train` apply to every run."""
 
     out: str = "runs/ved_compare"
     models: tuple[str, ...] = ("ded_dattn", "ved_dattn", "ved_vattn_0", "ved_vattn_mean")

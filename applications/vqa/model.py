@@ -262,7 +262,7 @@ def _mcan(options, inputs, embedding, num_answers):
 
 
 class _Unit:
-    """Builds the units of mcan: attention and feed-forward layers, each followed by a residual connection and layer
+    """Builds the attention and feed-forward layers of `mcan`, each followed by a residual connection and layer
     normalisation. Each dropout layer has its own seed."""
 
     def __init__(self, options):

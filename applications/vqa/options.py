@@ -154,7 +154,7 @@ class Options:
 
 @dataclasses.dataclass
 class EvaluateVqa(common.EvaluateOptions):
-    """Report on a split of a run's data, or on other questions about the same images or features."""
+    """Compute the metrics of a run on a split of its data, or on other questions about the same images or features."""
 
     questions: common.File | None = None
     """Other questions, in the same formats as --train-questions."""
@@ -178,7 +178,7 @@ class PredictVqa(common.GenerateOptions):
 
 @dataclasses.dataclass
 class OtherQuestions:
-    """Other and corrupted questions, on which a model should be less certain"""
+    """Out-of-distribution data: other questions, and images with corrupted features"""
 
     other: common.File | None = None
     """A CSV or TSV of other questions, as for `evaluate --questions`; the answers are ignored."""
@@ -193,8 +193,8 @@ class UncertaintyVqa(OtherQuestions, common.UncertaintyOptions):
 
 @dataclasses.dataclass
 class CompareVqa(OtherQuestions, common.CompareClassesOptions):
-    """Train models with several seeds, and print tables with differences and intervals. Options
-    of `train` apply to every run."""
+    """Train models with several seeds, and print tables of their metrics, with differences from the baseline and 95%
+    intervals. Options of `train` apply to every run."""
 
     out: str = "runs/vqa_compare"
     models: tuple[str, ...] = ("soft", "marginal", "variational_enum", "variational_sample")

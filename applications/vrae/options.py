@@ -164,7 +164,7 @@ class Options:
 
 @dataclasses.dataclass
 class EvaluateVrae(common.EvaluateOptions):
-    """Report on a split of a run's data, or on other sentences."""
+    """Compute the metrics of a run on a split of its data, or on other sentences."""
 
     text: common.File | None = None
     """Other sentences, in the format of the training file; the run's value of --skip-invalid applies."""
@@ -199,7 +199,7 @@ class GenerateVrae(common.GenerateOptions):
 
     def check_run(self, options):
         if self.mode != "new" and options.model == "lstm":
-            raise InputError(f"--mode: the model {options.model} has no z_enc; use new. Received: {self.mode}")
+            raise InputError(f"--mode: {options.model} has no latent z_enc; choose new. Received: {self.mode}")
 
 
 @dataclasses.dataclass
@@ -226,8 +226,8 @@ class SummarizeVrae:
 
 @dataclasses.dataclass
 class CompareVrae(common.CompareOptions):
-    """Train models with several seeds, and print tables with differences and intervals. Options
-    of `train` apply to every run."""
+    """Train models with several seeds, and print tables of their metrics, with differences from the baseline and 95%
+    intervals. Options of `train` apply to every run."""
 
     out: str = "runs/vrae_compare"
     models: tuple[str, ...] = MODELS

@@ -149,7 +149,7 @@ class VariationalAlignment:
         return self._weights(self.logits_of_q(scored, noise), noise.get("alignment"), scored.keys)
 
     def expected_weights(self, scored):
-        """Return the weights at the mean of alignment(logits), even if there are posterior logits."""
+        """Return the weights without noise for `scored.logits`. Ignore `scored.posterior_logits`."""
         return self._weights(scored.logits, None, scored.keys)
 
     def _weights(self, logits, noise, keys):

@@ -98,10 +98,10 @@ def check_options(conversion, seed, attentions):
             if prior is not None and prior.reads_keys:
                 key_projection(layer)
             if conversion["per_head_prior"]:
-                raise ValueError(f"A softmax supports no prior per head. Received: per_head_prior=True, {path}")
+                raise ValueError(f"A softmax does not support a prior per head. Received: per_head_prior=True, {path}")
             if conversion["query_chunk_size"] not in (None, "auto"):
                 size = conversion["query_chunk_size"]
-                raise ValueError(f"A softmax supports no query chunks. Received: query_chunk_size={size}, {path}")
+                raise ValueError(f"A softmax does not support query chunks. Received: query_chunk_size={size}, {path}")
         elif getattr(layer, "attention_axes", None) not in (None, (1,)) and conversion["query_chunk_size"]:
             axes, size = layer.attention_axes, conversion["query_chunk_size"]
             raise ValueError(

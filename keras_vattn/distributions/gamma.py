@@ -88,7 +88,7 @@ def _divergence_from_products(q, p):
     if alpha.shape == log_mean.shape:
         entry_terms = keys.sum(log_gamma + alpha * (slope - log_mean))
     else:
-        # All queries have the same p, so sum its terms only once.
+        # The prior p is the same for all queries, so sum the terms of p only once.
         entry_terms = keys.sum(log_gamma + alpha * slope) - keys.sum(alpha * log_mean)
     constant, total = math.log(q.k) - EULER - 1.0, math.exp(p.log_rate)
     # Add `total` only to rows with at least one valid key.

@@ -47,8 +47,8 @@ def export_draws(
         outputs: Type of the model's output: `"probabilities"` over the last axis, `"logits"` (as in a KerasHub task
             without an activation) or `"values"`. For probabilities and logits, the signature returns the `mean`
             probabilities (B, ..., C), `entropy` and `mutual_information` (B, ...) in nats, as in `keras_vattn.metrics`.
-            For values it returns `mean` and `sd` (standard deviation over draws), (B, ...). The export, for one row of
-            ones, and every request check that probabilities sum to 1. Defaults to `"probabilities"`.
+            For values it returns `mean` and `sd` (standard deviation over draws), (B, ...). The export and each request
+            check that probabilities sum to 1. Defaults to `"probabilities"`.
         temperature: Number by which the logits are divided, for instance from `keras_vattn.metrics.fit_temperature`.
             Only for `outputs="logits"`. Defaults to 1.0.
         dropout: Whether layers apply dropout, as in `keras_vattn.posterior_predictive`. Defaults to `False`.

@@ -173,7 +173,7 @@ class LatentLogLikelihood(keras.layers.Layer):
         inputs.pop("training")
         log_likelihood = inputs["log_likelihood"]
         log_prior, _, _ = self._check_and_squeeze(**inputs)
-        # In training, the soft baseline may be an additional candidate.
+        # In training with the soft baseline, `log_likelihood` has one more candidate, for the baseline.
         num_candidates = log_prior.shape[-1]
         choices = {num_candidates}
         if num_candidates is not None and self.objective.has_baseline_entry(self.objective.in_training, training=True):

@@ -127,7 +127,7 @@ class RewardToGo(keras.layers.Layer):
         )
         keys = DenseKeys(None if value_mask is None else ops.cast(value_mask, "bool")[:, None])
         log_p = log_probabilities(ops.cast(logits, "float32"), keys)
-        # If a query has no valid key, no position is sampled, so the query adds 0.
+        # Masked keys contribute 0 to the sums below.
         log_p = ops.where(is_possible(log_p), log_p, 0.0)
         drawn_log_p = _zero_masked(ops.sum(weights * log_p, axis=-1), mask)
         reward = _to_go(value)

@@ -128,7 +128,7 @@ class Attention(AttentionSteps):
         self.annealing_start = self.warm_start_steps
         self.supports_masking = True
         if self.is_stochastic:
-            # Without a prior, only calls with posterior logits add a KL. The first such call adds the KL to the log.
+            # Without a prior, the layer has a KL only if it is called with posterior logits; until then, do not log it.
             self.track_divergence(shown=self.context.has_divergence or self.alignment_prior is not None)
 
     @property

@@ -43,7 +43,7 @@ class FeatureInputs:
         built = {name.removesuffix("_shape"): shape for name, shape in built.items() if shape}
         shapes = {name: tuple(x.shape) for name, x in inputs.items() if getattr(x, "shape", None)}
         for each in (built, shapes):
-            # If no `key` is passed, `value` also contains the keys.
+            # If no `key` is passed, the layer uses `value` as the key.
             each.setdefault("key", each.get("value"))
         for name in self.width_arguments:
             shape, expected = shapes.get(name), built.get(name)

@@ -1,4 +1,4 @@
-"""Define a variant of `tf.custom_gradient` that frees the gradient together with the graph of the call."""
+"""Define a variant of `tf.custom_gradient` that does not leak memory: a gradient is freed with its graph."""
 
 import functools
 import weakref

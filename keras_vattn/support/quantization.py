@@ -27,7 +27,7 @@ def restore_quantization(layers, records):
 
 
 class QuantizedSublayers:
-    """Mixin of layers that create sublayers. The build config stores which sublayers are quantized."""
+    """Mixin for layers that create sublayers. The build config stores which sublayers are quantized."""
 
     def get_build_config(self):
         config, records = super().get_build_config(), quantized(keras_private.flatten_layers(self))

@@ -82,10 +82,10 @@ def one_of(name, value, options):
 
 
 def refuse_ignore_class(name, weights, ignore_class):
-    """Raise ValueError if `ignore_class` is set, but the targets are weights of all words."""
+    """Raise ValueError if `ignore_class` is set, but the targets are weights, not integer labels."""
     if ignore_class is not None:
         raise ValueError(
-            "`ignore_class` has no effect on weights of all words: give weight 0 to ignored words, or mask them. "
+            "`ignore_class` applies to integer labels, not to weights: give ignored words the weight 0, or mask them. "
             f"Received: {name}.shape={tuple(weights.shape)}, ignore_class={ignore_class}"
         )
 

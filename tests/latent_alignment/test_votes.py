@@ -169,7 +169,7 @@ def test_errors():
             ValueError, match=r"adds a step axis, `inputs\[:, 0\]` removes it. Received: targets.shape="
         ):
             layer(inputs, targets)
-    with pytest.raises(ValueError, match=r"no effect on weights.*Received: targets.shape=\(3, 4, 9\), ignore_class=0"):
+    with pytest.raises(ValueError, match=r"not to weights.*Received: targets.shape=\(3, 4, 9\), ignore_class=0"):
         built(ignore_class=0)(INPUTS, VOTES)
     with pytest.raises(ValueError, match=r"`inputs_mask` must have shape \(B\), here"):
         layer(INPUTS[:, 0], VOTES[:, 0], inputs_mask=MASK)

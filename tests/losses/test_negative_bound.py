@@ -89,7 +89,7 @@ def test_ignore_class_with_one_bound_per_example():
 def test_votes_have_no_class_to_ignore():
     votes = np.ones((4, 7), "float32")
     np.testing.assert_allclose(NegativeBound()(votes, BOUND[:, 0]), -BOUND[:, 0].mean(), rtol=1e-6)
-    with pytest.raises(ValueError, match=r"no effect on weights.*y_true\.shape=\(4, 7\), ignore_class=0"):
+    with pytest.raises(ValueError, match=r"not to weights.*y_true\.shape=\(4, 7\), ignore_class=0"):
         NegativeBound(ignore_class=0)(votes, BOUND[:, 0])
 
 

@@ -166,7 +166,7 @@ def test_a_word_without_votes_may_be_impossible():
 
 def test_votes_have_no_class_to_ignore(data):
     _, logits, _ = data
-    with pytest.raises(ValueError, match=r"give weight 0.*Received: y_true\.shape=\(4, 4, 7\), ignore_class=0"):
+    with pytest.raises(ValueError, match=r"the weight 0.*Received: y_true\.shape=\(4, 4, 7\), ignore_class=0"):
         SequenceCrossentropy(ignore_class=0)(np.ones_like(logits), logits)
 
 
