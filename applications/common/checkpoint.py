@@ -109,7 +109,7 @@ class Checkpoint(keras.callbacks.Callback):
         if self._metrics is not None:
             # Restore the sums after the first step: `fit` resets metrics before it and creates some metrics in it.
             for variable, array in zip(_metrics_variables(self.model), self._metrics, strict=True):
-                # Each replica stores a part of the sum, and `assign_add` raises an error outside of a replica.
+                # `numpy()` returns the sum over all replicas. `assign_add` would raise an error outside of a replica.
                 variable.assign(variable.numpy() + array)
             self._metrics = None
         self.step += 1

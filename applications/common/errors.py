@@ -5,7 +5,7 @@ import itertools
 import zipfile
 import zlib
 
-# Maps tags to messages of `InputError`s. In a graph, TensorFlow raises its own error, whose text contains the tag.
+# Maps tags to `InputError` messages. TensorFlow replaces an error raised in a graph by its own, which quotes the tag.
 _messages = {}
 _numbers = itertools.count(1)
 # Errors that Keras, NumPy and h5py raise for a damaged file or a wrong format.

@@ -12,7 +12,7 @@ from applications.common.runs import write_text_atomically
 
 # Options of `compare` that do not affect its results.
 _PLACES = ("out", "jobs", "results", "train_values")
-# Options that differ between runs, or that do not affect the figures.
+# Options that differ between runs, or that do not affect the metrics.
 _PER_RUN = ("model", "seed", "out", "start_from", "export", "tensorboard")
 _STORED = ("epochs", "steps", "step_seconds", "train_seconds", "parameters", "report")
 # Entries of a report that are not metrics.

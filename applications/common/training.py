@@ -80,7 +80,7 @@ class TrainingRun(Run):
         self.data = {
             name: application.encode(options, self.codec, part, training=name == "train") for name, part in data.items()
         }
-        # Reset the seed, because reading may use random numbers and initial weights must depend only on the seed.
+        # Initial weights must depend only on the seed. Reset it, because reading the data may draw random numbers.
         keras.utils.set_random_seed(options.run.seed)
         return self.data["train"], self.data["valid"]
 

@@ -67,8 +67,8 @@ def _labels(histories, curves):
 
 
 def value_of(row, column):
-    """Return a value from a row of history.csv, or `None` if it is missing, NaN or infinite. If a KL has a positive
-    minimum ("floor"), return the KL minus this minimum."""
+    """Return a value from a row of history.csv, or `None` if it is missing, NaN or infinite. For a KL with a
+    positive minimum (a "floor"), the value is the KL minus the floor."""
     above = row.get(f"{column}_above_floor")
     value = row.get(column) if above is None else above
     return value if value is not None and np.isfinite(value) else None

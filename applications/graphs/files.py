@@ -55,7 +55,7 @@ class Graph:
 
 
 def read_npz(path):
-    """Read a NumPy archive; return its `Graph`, and a dictionary of its splits or `None`."""
+    """Read a NumPy archive. Return its `Graph`, and a dictionary of its splits (`None` if it contains no splits)."""
     try:
         with np.load(path, allow_pickle=False) as archive:
             arrays = dict(archive)

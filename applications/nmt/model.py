@@ -177,7 +177,7 @@ class Models:
 
 def build(options, codec):
     """Build the `Models`."""
-    # Do not nest models in the training model: once Keras loads a file, nested models no longer share their layers.
+    # Do not nest models in the training model: in a model loaded from a file, nested models would not share layers.
     kind, network, alignment = MODELS[options.model], options.network, options.alignment
     layer_seed = options.run.layer_seed
     source, target_input, target = (

@@ -129,8 +129,8 @@ class Models:
     def decode(self, source, encoded, embedded, target_input):
         """Run the decoder over all target words; `embedded` (B, T, D) are the word vectors of `target_input`."""
         if "z" in encoded:
-            # Multiplying by ones repeats z along T, which is unknown while building. Adding zeros (1, T, 1) can fail,
-            # because Keras 3.15 treats them as a bias if T equals the width of z.
+            # Repeat z for all T words with a product, because T is unknown while Keras builds the model. A sum of z and
+            # zeros (1, T, 1) can fail: Keras 3.15 treats the zeros as a bias if T equals the width of z.
             repeated = ops.expand_dims(encoded["z"], 1) * ops.ones_like(embedded[..., :1])
             embedded = ops.concatenate([embedded, repeated], axis=-1)
         attends = self.decoder.attention is not None

@@ -18,7 +18,7 @@ from applications.vqa.answers import answer_vocabulary, count_votes
 from applications.vqa.questions import Questions, read_questions, split_by_image
 
 QUESTIONS_PER_SCENE = 6
-# The model updown attends to one region, so use only types of questions that one region can answer.
+# One region is enough to answer a question of these types: the latent alignment of updown selects one region.
 BUILT_IN_TYPES = ("color", "shape", "attribute", "number", "opinion")
 
 

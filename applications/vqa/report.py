@@ -150,7 +150,7 @@ def uncertainty(run, part, num_draws, feature_noise=0.0, samplers=None):
 
 
 def predictor(run, part, feature_noise=0.0):
-    """Return a `Predictor` for up to `MAX_UNCERTAIN` random questions; `feature_noise` is the variance of the noise."""
+    """Return a `Predictor` for up to `MAX_UNCERTAIN` random questions, with noise of variance `feature_noise`."""
     _, part = part.sample(MAX_UNCERTAIN)
     return Predictor(
         np.where(part.usable, part.votes.toarray().argmax(axis=1), -1),

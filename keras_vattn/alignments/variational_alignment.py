@@ -93,7 +93,7 @@ class VariationalAlignment:
             )
         if self.warm_start_steps and (self.prior is not None or not self.is_stochastic):
             raise ValueError(
-                "A warm start needs posterior logits: use a stochastic alignment without a prior. "
+                "A warm start needs posterior logits, which require a stochastic alignment and prior=None. "
                 f"Received: warm_start_steps={warm_start_steps}, alignment={type(self.alignment).__name__}, "
                 f"prior={prior!r}"
             )
@@ -162,7 +162,7 @@ class VariationalAlignment:
             scored: An `AlignmentInputs`.
             noise: Result of `draw_noise`, or an empty dictionary if the call does not draw.
             step: Number of training calls so far.
-            seed: Function that returns a seed of shape (2,), called only if q cannot use `noise` and needs a new draw.
+            seed: Function that returns a seed of shape (2,). Called only if the KL cannot be computed from `noise`.
             chunk_number: Index of the query chunk, a scalar integer, or `None`. Defaults to `None`.
         """
         keys = scored.keys

@@ -101,7 +101,7 @@ def _replacement(x):
 
 
 class _Module:
-    """A module of Keras, in which the functions of `_REPLACEMENTS` are replaced."""
+    """Wraps a Keras module, and replaces the functions that are in `_REPLACEMENTS`."""
 
     def __init__(self, module):
         self._module = module

@@ -93,7 +93,7 @@ def decode(step, state, start_ids, end_id, max_length, sampler, forbidden_ids=()
         maximum_iterations=max_length,
     )
 
-    # Steps after the end of the loop have undefined values in the array, so set them to 0.
+    # If the loop ends before `max_length`, the values of the remaining steps are undefined, so set these values to 0.
     def zero_after_end(array):
         x = ops.swapaxes(array.stack(), 0, 1)
         condition = tf.range(max_length) < position

@@ -8,7 +8,7 @@ from keras import config, tree, utils
 
 def input_batches(model, inputs, batch_size):
     """Yield each batch of a model's inputs, together with its `tf.TensorSpec`s. In a spec, the size of the batch axis
-    is `None`, like the size of every axis that has differed between the batches so far.
+    is `None`. Other axes have size `None` if their size has differed between the batches so far.
 
     Args:
         model: A `keras.Model` or layer.

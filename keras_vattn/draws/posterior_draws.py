@@ -103,7 +103,7 @@ class CompiledFunction:
 
     @classmethod
     def wrap(cls, model, name):
-        """Return the object that replaces a compiled function of a model. If there is none, create it."""
+        """Return the object that replaces a compiled function of a model. Create it if the function is not replaced."""
         function = getattr(model, name)
         return function if isinstance(function, cls) else cls(model, name)
 

@@ -107,8 +107,8 @@ class SharedPrefix:
 
 
 def _walk(targets, operations):
-    """Return the cut: a dictionary of outputs of `operations` that the targets read, directly or through operations
-    that are not in `operations`. Also return the set of operations through which the targets read these outputs."""
+    """Walk backwards from the targets, and stop at outputs of `operations`. Return a dictionary of these outputs, which
+    are the cut, and the set of visited operations, which are between the cut and the targets."""
     results, visited, stack = {}, set(), list(targets)
     while stack:
         x = stack.pop()

@@ -52,9 +52,9 @@ class AttentionSteps(ChunkedAttention):
         """Return a dictionary with context and mean (B, T, D), weights and logits (B, T, S), and the parameters of the
         posterior. The method adds no loss and changes no state.
 
-        `"mean"` is the mean of the context given the drawn weights. `"expected_weights"` are the mean weights given the
-        scores, without posterior logits, noise or dropout. They are returned only if they can differ from the weights
-        that `"mean"` uses.
+        `"mean"` is the mean of the context for the drawn weights. `"expected_weights"` are the weights at the mean of
+        alignment(logits), without dropout. This key is present only if the call draws weights, has posterior logits, or
+        applies dropout.
 
         Args:
             query: (B, T, Dq).

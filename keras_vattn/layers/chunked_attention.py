@@ -22,7 +22,7 @@ class Chunk(NamedTuple):
     Attributes:
         number: Index of the chunk within its call, int64 ().
         seeds: The `Seeds` of the chunk.
-        num_keys: Number of keys of the whole call if the chunk reads only the first keys, or `None` if it reads all.
+        num_keys: Number of keys of the whole call, if the chunk skips the keys after its last query; otherwise `None`.
     """
 
     number: object

@@ -267,7 +267,7 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         return losses
 
     def _losses_of_this_replica(self):
-        """Return the losses that this replica added, and their KLs."""
+        """Return the losses that this replica added, and the `AddedDivergence`s of these losses."""
         losses, thread = keras_private.own_losses(self), _replica_thread()
         added = self._added.prune(losses)
         if thread is None:

@@ -59,17 +59,17 @@ def number(name, value, minimum=-math.inf, above=-math.inf, maximum=math.inf, be
 
 
 def positive_number(name, value):
-    """Return a finite number above 0. Raise ValueError for any other value."""
+    """Return `value` as a float if it is finite and above 0. Otherwise raise ValueError."""
     return number(name, value, above=0)
 
 
 def nonnegative_number(name, value):
-    """Return a finite number of at least 0. Raise ValueError for any other value."""
+    """Return `value` as a float if it is finite and at least 0. Otherwise raise ValueError."""
     return number(name, value, minimum=0)
 
 
 def fraction(name, value):
-    """Return a number of at least 0 and below 1. Raise ValueError for any other value."""
+    """Return `value` as a float if it is at least 0 and below 1. Otherwise raise ValueError."""
     return number(name, value, minimum=0, below=1)
 
 
