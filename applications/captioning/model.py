@@ -65,8 +65,8 @@ class Models:
     """The training model and the submodels used for decoding, which share their layers.
 
     Attributes:
-        training: Maps "regions" (B, R, D), "num_regions" (B,), "target" (B, T) and "target_input" (B, T), which is
-            `target` shifted by one step, to the bound of each target word in nats, (B, T).
+        training: Computes the bound of each target word in nats, (B, T). Inputs: "regions" (B, R, D), "num_regions"
+            (B,), "target" (B, T) and "target_input" (B, T), which is `target` shifted by one step.
         encoder: Maps regions (B, R, D) to the memory (B, R, units).
         embedding: Maps target_input (B, T) to word vectors (B, T, word_width).
         decoder: The `AttentionDecoder`.

@@ -104,7 +104,7 @@ class PosteriorOptions:
         early = first + self.posterior_steps
         if max_steps is not None and max_steps <= early:
             raise InputError(
-                f"--warm-start, --posterior-steps: must be fewer than the {max_steps} steps of the run, so that all "
+                f"--warm-start + --posterior-steps: must be fewer than the {max_steps} steps of the run, so that all "
                 f"weights are trained. Received: {early}"
             )
 

@@ -131,7 +131,7 @@ class Comparison:
 
     def _digest_of_data(self, run_options):
         parts = self.application.read(run_options)
-        # In nmt and captioning, the layout `uncertainty` is a function without `require`, and there is no `--other`.
+        # Programs with `--other` define this layout as an `Uncertainty`. Other programs define it as a plain function.
         if "uncertainty" in getattr(self.options, "layout", ()) and hasattr(self.options, "other"):
             self.application.layouts["uncertainty"].require(run_options, parts, self.options.other)
         return digest_of(parts)

@@ -64,7 +64,7 @@ class Uncertainty:
     refuse: typing.Callable = lambda options: None
 
     def require(self, options, parts, other):
-        """Raise `InputError` if a run does not predict classes or has no test data, or if `other` cannot be read."""
+        """Raise `InputError` if a run predicts no classes, lacks test data, or cannot read the data file `other`."""
         self.refuse(options)
         if other is not None:
             self.other(options, other)

@@ -1,4 +1,4 @@
-"""Trains a model of any program, and writes a complete run folder."""
+"""Trains a model and writes its run folder. All programs use this module."""
 
 import functools
 import math

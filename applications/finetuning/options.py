@@ -201,8 +201,8 @@ class UncertaintyFinetuning(OtherTexts, common.UncertaintyOptions):
 
 @dataclasses.dataclass
 class CompareFinetuning(OtherTexts, common.CompareClassesOptions):
-    """Train models with several seeds, and print tables of their metrics, with differences from the baseline and 95%
-    intervals. Options of `train` apply to every run."""
+    """Train models with several seeds, and print their metrics and the differences from the baseline.
+    Both have 95% intervals. Options of `train` apply to every run."""
 
     out: str = "runs/finetuning_compare"
     models: tuple[str, ...] = ("deterministic", "no_kl")

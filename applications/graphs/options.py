@@ -200,8 +200,8 @@ class UncertaintyGraphs(OtherNodes, common.UncertaintyOptions):
 
 @dataclasses.dataclass
 class CompareGraphs(OtherNodes, common.CompareClassesOptions):
-    """Train models with several seeds, and print tables of their metrics, with differences from the baseline and 95%
-    intervals. Options of `train` apply to every run."""
+    """Train models with several seeds, and print their metrics and the differences from the baseline.
+    Both have 95% intervals. Options of `train` apply to every run."""
 
     out: str = "runs/graphs_compare"
     models: tuple[str, ...] = MODELS

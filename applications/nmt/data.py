@@ -173,7 +173,7 @@ def encode(options, codec, part, training=False):
         )
     rows = np.flatnonzero(~is_empty & ~is_long)
     if not len(rows):
-        raise InputError(f"--max-length: every pair is longer; raise it. Received: {options.text.max_length}")
+        raise InputError(f"--max-length: every training pair is longer than this. Received: {options.text.max_length}")
     encoded.report |= {"pairs": len(rows), "empty": int(is_empty.sum()), "too_long": int((is_long & ~is_empty).sum())}
     return encoded.rows(rows)
 

@@ -93,7 +93,7 @@ class Translator(PairModule):
     def alignments(self, source, target_input, target):
         """Return a dictionary of alignment distributions, (B, T, S) each.
 
-        `"prior"` is p(z | x, y_<t); Bayesian models return `"mean"` instead: the mean weights. Models with an inference
+        `"prior"` is p(z | x, y_<t). Bayesian models instead return `"mean"`, the mean weights. Models with an inference
         network add `"posterior"`, q(z | x, y). Models with a categorical alignment add `"exact"`, p(z | x, y_<=t), from
         Bayes' rule.
         """

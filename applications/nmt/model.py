@@ -130,7 +130,7 @@ class Emission:
         return self._value_projection(memory if self._width is None else memory[..., : self._width])
 
     def hidden(self, query, candidates):
-        """Combine h (B, T, units) with projected candidates; return the input (B, T, K, units) of `words`."""
+        """Return dropout(tanh(W_h h + b + candidates)), (B, T, K, units). h is `query`; candidates are projected."""
         return self.dropout(ops.tanh(self.query_projection(query)[:, :, None] + candidates))
 
 

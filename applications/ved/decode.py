@@ -52,7 +52,7 @@ class Generator(PairModule):
 
     @in_graph(IDS, IDS, IDS)
     def log_likelihood(self, source, target_input, target_output):
-        """Return log p(target | source) in nats, (B,), at the posterior means."""
+        """Return log p(target | source) in nats, (B,), with z and sampled attention at their posterior means."""
         models = self._models.value
         return models.log_likelihood(target_input, target_output, models.encoder(source), source)
 

@@ -40,7 +40,7 @@ def loss_and_perplexity(has_position):
 
 
 def batches_of(run, part, first_epoch=None):
-    """Return the batches of a split; a model with a latent position also receives the target as an input."""
+    """Return the batches of a split. If the attention is a latent position, the inputs also contain the target."""
     if MODELS[run.options.model].attention == "position":
         return part.training_batches(run.options, first_epoch)
     return part.batches(run.options.fit.batch_size, run.options.run.seed, first_epoch)

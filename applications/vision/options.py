@@ -23,7 +23,7 @@ ImageSource = Annotated[
 
 @dataclasses.dataclass
 class ExtractorOptions:
-    """Features of image regions, which are the cells of a grid"""
+    """Features of image regions; each region is a cell of a grid"""
 
     network: Literal["pixels", "words"] = "pixels"
     """Features of a cell. pixels: its colours, without a network. words: the output of a small network that is first

@@ -71,7 +71,7 @@ def open_regions(path):
     """Open an HDF5 file; return its `Regions`. This checks the shapes; `Regions.read` checks the values."""
     path = pathlib.Path(path)
     if not path.is_file() or path.suffix not in (".h5", ".hdf5"):
-        raise InputError(f"{path}: expected an .h5 file of region features; python -m tools.convert_regions writes it.")
+        raise InputError(f"{path}: expected an .h5 file of region features, as python -m tools.convert_regions writes.")
     expected = f"{FEATURES}, {SPANS} and {IDS}, as python -m tools.convert_regions writes them"
     with reading(path, expected), h5py.File(path, "r") as file:
         *shape, width = file[FEATURES].shape

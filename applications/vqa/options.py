@@ -193,8 +193,8 @@ class UncertaintyVqa(OtherQuestions, common.UncertaintyOptions):
 
 @dataclasses.dataclass
 class CompareVqa(OtherQuestions, common.CompareClassesOptions):
-    """Train models with several seeds, and print tables of their metrics, with differences from the baseline and 95%
-    intervals. Options of `train` apply to every run."""
+    """Train models with several seeds, and print their metrics and the differences from the baseline.
+    Both have 95% intervals. Options of `train` apply to every run."""
 
     out: str = "runs/vqa_compare"
     models: tuple[str, ...] = ("soft", "marginal", "variational_enum", "variational_sample")

@@ -261,7 +261,7 @@ def samples_of(run, part, writer):
 
 
 def attention(run, part):
-    """Return `Alignment`s: the attention weights of the decoder for random sentences that it reconstructs."""
+    """Return an `Alignment` for each of a few random sentences: the attention weights of its reconstruction."""
     if not run.models.attends:
         return []
     writer, lengths, alignments = Writer(run), part.sources.lengths, []

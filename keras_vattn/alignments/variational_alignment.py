@@ -28,11 +28,11 @@ class AlignmentInputs(NamedTuple):
     """The inputs of an alignment in one call.
 
     Attributes:
-        logits: Logits that the score computed, float32.
+        logits: Attention logits, float32.
         keys: A `Keys`, which defines the valid keys of each query.
         log_psi: log Psi of a contextual prior, or `None`.
-        posterior_logits: Logits of an inference network, finite, float32, with the shape of `logits`, or `None`.
-        psi_of_rows: Whether Psi sums to one over the keys of each query.
+        posterior_logits: Finite float32 logits of an inference network, with the shape of `logits`, or `None`.
+        psi_of_rows: `True` if Psi sums to one over the keys of each query, `False` if over all nodes of a graph.
     """
 
     logits: object

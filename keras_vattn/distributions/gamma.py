@@ -28,7 +28,7 @@ class Gamma(RowDistribution):
         log_rate: log beta, a number.
         keys: A `keras_vattn.Keys`, which defines the valid keys of each row.
         log_total: Function that maps the number of valid keys of a row (a tensor, at least 1) to the logarithm of the
-            sum of E[S] over these keys, or `None` if the sum depends on more than this number. Defaults to `None`.
+            sum of E[S] over these keys. `None` if this number does not determine the sum. Defaults to `None`.
 
     Example:
 

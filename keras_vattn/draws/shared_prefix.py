@@ -91,7 +91,7 @@ class SharedPrefix:
         return {}
 
     def _operations(self):
-        """Return the operations of the largest possible prefix: they depend on the inputs, but not on the seed."""
+        """Return the operations of the largest possible prefix: all that depend on the inputs, but not on the seed."""
         names = {x.op for each in self.traced.graph.as_graph_def().library.function for x in each.node_def}
         # Ignore stateless noise in a function, such as a loop body: its seed is an argument of the function.
         functions_are_random = any(_RANDOM.search(name) and not name.startswith("Stateless") for name in names)

@@ -105,9 +105,9 @@ class AlignmentLayer(StochasticLayer):
         return self.variational.estimates_divergence
 
     def posterior_distribution(self, *arguments, **options):
-        """Return q, the posterior, as a TensorFlow Probability distribution. Pass the arguments of a call. The layer
-        must be built. q is the distribution of the unnormalised weights, or of the normalised weights if the alignment
-        has `kl_of="weights"`. Annealed parameters, such as tau of `GumbelSoftmax`, have the values of the next draw."""
+        """Return the posterior q as a TensorFlow Probability distribution. The arguments are the same as in a call, and
+        the layer must be built. q is the distribution of the unnormalised weights, or of the normalised weights if the
+        alignment has `kl_of="weights"`. Annealed parameters, such as tau of `GumbelSoftmax`, have current values."""
         return self.variational.posterior_distribution(self._scored(arguments, options), self.current_step)
 
     def prior_distribution(self, *arguments, **options):

@@ -37,7 +37,7 @@ class SequenceCrossentropy(SequenceLoss):
         name: Name of the loss. Defaults to `"sequence_crossentropy"`.
 
     Call arguments:
-        y_true: Integer labels, (B, T), or weights of all words, (B, T, V).
+        y_true: Integer labels, (B, T), or weights of all words in the vocabulary, (B, T, V).
         y_pred: (B, T, V).
         sample_weight: A scalar, one weight per sequence (B,), or one weight per step (B, T).
 
@@ -94,7 +94,7 @@ def sequence_log_likelihood(y_true, logits, mask=None, ignore_class=None):
         log p(y_b) = sum_t "mask"_(b,t) log p(y_(b,t)), quad p(v) = "softmax"_v("logits"_(b,t,v))
 
     Args:
-        y_true: Integer labels, (B, T), or weights of all words, (B, T, V).
+        y_true: Integer labels, (B, T), or weights of all words in the vocabulary, (B, T, V).
         logits: (B, T, V), of any float dtype.
         mask: Boolean (B, T), `False` for steps to exclude. `None` uses the Keras mask of `logits`, if there is one.
             Defaults to `None`.

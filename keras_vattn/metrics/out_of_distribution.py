@@ -58,9 +58,9 @@ def out_of_distribution_detection(in_scores, out_scores):
 
 
 def energy(logits, temperature=1.0):
-    """Return the energy of logits. It is larger for examples that resemble none of the classes.
+    """Return the energy of logits. The energy is larger for examples that resemble none of the classes.
 
-    Adding a constant to all logits changes the energy, but not the softmax. Average the energies of several samples.
+    Adding a constant to all logits changes the energy, but not the softmax. For several draws, average the energies.
 
     Formula:
         "energy" = - T log (sum_c exp("logits"_c / T)), quad T = "temperature"

@@ -143,8 +143,8 @@ def _by_name(argument, arrays, num_targets, num_sources, largest):
     for array in arrays.values():
         if not 2 <= array.ndim <= 4 or array.shape[-2:] != (num_targets, num_sources) or not array.size:
             raise ValueError(
-                f"`{argument}` must have shape ([[layers,] heads,] target, source) with (target, source) = "
-                f"({num_targets}, {num_sources}), not empty. Received: {argument} of {_shapes(arrays)}"
+                f"`{argument}` must not be empty and must have shape ([[layers,] heads,] target, source) with (target, "
+                f"source) = ({num_targets}, {num_sources}). Received: {argument} of {_shapes(arrays)}"
             )
         if not ((array >= 0) & (array <= largest + 1e-6)).all():
             raise ValueError(

@@ -88,7 +88,7 @@ class StochasticDecoder(RecurrentDecoder):
     ['hidden', 'latent', 'predicted_context']
     """
 
-    # Keras assigns masks to outputs in sorted name order, so list only outputs that every call returns.
+    # Keras pairs masks with the sorted outputs by position. With a fourth name, `state` could receive a mask.
     gives = ("hidden", "latent", "predicted_context")
 
     def __init__(self, units, latent, attention, prediction=None, cell="lstm", informed=True, **kwargs):

@@ -1,9 +1,9 @@
 """Access private names of Keras and TensorFlow. Other modules must not use private names.
 
-Three exceptions are methods that classes override: `_get_own_losses` in `StochasticLayer`, `_compute_attention` in
-`MultiHeadMixin`, and the undocumented `inner_loop` in `fast.LSTM`. For each name, `FEATURES` lists the feature that
-needs the name, and what happens if a version of Keras or TensorFlow lacks the name. tests/support/test_keras_private.py
-fails if a new version changes one of the names.
+The only exceptions are three methods of Keras that our classes override: `_get_own_losses` in `StochasticLayer`,
+`_compute_attention` in `MultiHeadMixin`, and the undocumented `inner_loop` in `fast.LSTM`. `FEATURES` lists the feature
+that needs each private name, and what happens in a version of Keras or TensorFlow without this name. If a new version
+changes a name, tests/support/test_keras_private.py fails.
 """
 
 import contextlib

@@ -15,7 +15,7 @@ from keras import ops
 
 from keras_vattn.support.gradients import custom_gradient
 
-# Run two chunks at a time, because a short operation uses only one core. Run one group at a time to save memory.
+# Two chunks of a group run in parallel, because a short operation uses only one core.
 _PARALLEL_CHUNKS = 2
 _without_autograph = tf.autograph.experimental.do_not_convert
 

@@ -71,7 +71,7 @@ def test_words_are_escaped_in_scripts():
         ((weights(2).T, SOURCE, TARGET), r"\(target, source\) = \(2, 3\)"),
         ((weights(1, 1, 1, 2), SOURCE, TARGET), "Received: weights of one panel"),
         (({}, SOURCE, TARGET), "at least one panel"),
-        ((np.zeros((0, 3)), SOURCE, []), "not empty"),
+        ((np.zeros((0, 3)), SOURCE, []), "not be empty"),
         ((2 * weights(2), SOURCE, TARGET), "at most 1"),
         ((np.full((2, 3), np.nan), SOURCE, TARGET), "finite"),
         ((weights(2), SOURCE, TARGET, {"q": weights(2)}), "names and shapes of the weights"),
