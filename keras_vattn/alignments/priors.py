@@ -210,7 +210,7 @@ class GammaPrior(FamilyPrior):
 
     With `scale="rate"`, the mean of a contextual prior is Psi, and the gradient of the KL is proportional to `beta`:
 
-    - With the published values (1e-6 to 1e-15), the KL hardly affects the posterior, and Psi becomes uniform.
+    - With the published values (1e-2 to 1e-15), the KL hardly affects the posterior, and Psi becomes uniform.
     - With the default of 1.0, the gradient is comparable to the gradient of a likelihood in nats, but Psi stays close
       to uniform and pulls the weights towards uniform.
     - With 10 or more, Psi follows the posterior.
