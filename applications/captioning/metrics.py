@@ -65,7 +65,7 @@ def caption_metrics(hypotheses, references, java=True):
     report = {"num_images": len(hypotheses), "num_empty": hypotheses.count(""), "tokenizer": PTB if has_java else RULES}
     truth, written = dict(enumerate(references)), {row: [text] for row, text in enumerate(hypotheses)}
     rouge = Rouge()
-    # ROUGE-L of an empty caption is set to 0, because the scorer would count it as a match for an empty reference.
+    # Set ROUGE-L of an empty caption to 0, because the scorer would return 1 if a reference is also empty.
     rouges = [rouge.calc_score([x], y) if x else 0.0 for x, y in zip(hypotheses, references)]
     bleus, _ = Bleu(4).compute_score(truth, written, verbose=0)
     values = [*bleus, np.mean(rouges), Cider().compute_score(truth, written)[0]]

@@ -151,7 +151,7 @@ class FitOptions:
         if self.warmup_epochs and self.warmup_steps:
             raise InputError("--warmup-epochs and --warmup-steps cannot be used together.")
         if self.jit == "on" and self.strategy != "none":
-            raise InputError("--jit: XLA does not compile a step of several replicas; omit --jit or --strategy.")
+            raise InputError("--jit: XLA cannot compile a training step on several replicas; omit --jit or --strategy.")
 
     @property
     def use_cudnn(self):

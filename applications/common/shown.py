@@ -56,7 +56,7 @@ class Shown:
 
 
 def verdict(fault):
-    """Return a (label, text) line that judges a sample. `fault` describes the mistake; "" if the sample is right."""
+    """Return a (label, text) line that says whether a sample is right. `fault` is the mistake, or "" if it is right."""
     return "judged", f"wrong: {fault}" if fault else "right"
 
 

@@ -114,7 +114,6 @@ class TrainingRun(Run):
 
     @functools.cached_property
     def _start(self):
-        """The result of `read_state` for the run that --start-from names."""
         return read_state(pathlib.Path(self.options.run.start_from, runs.CHECKPOINT))
 
     @property
@@ -168,13 +167,13 @@ class TrainingRun(Run):
         """Restore the saved state, if any, into the compiled model, and train it to the end of the run.
 
         Args:
-            batches_from: Function from the index of an epoch, from 0, to a dataset of training batches that starts with
-                this epoch. Each batch is split between the replicas.
+            batches_from: Function that takes the index of an epoch (0 for the first) and returns a dataset with the
+                training batches of this and all later epochs. Each batch is split between the replicas.
             valid: Validation batches.
             callbacks: Callbacks of the program; their additions to the logs are stored in the history.
             score: Function of a row of the history; smaller is better. It selects the best weights and controls the
                 schedule "plateau". Defaults to the validation loss.
-            patience_score: Function of a row of the history for early stopping. Defaults to `None`, for `score`.
+            patience_score: Like `score`, but only for early stopping; `None` means `score`. Defaults to `None`.
         """
         options, model, total = self.options.fit, self.models.training, self.num_steps
         # Create all variables first, because creating variables during tracing causes a retrace.

@@ -1,6 +1,6 @@
 """Read texts with labels or scores, and encode them for a transformer.
 
-Shapes: N examples, B examples of a batch, L tokens.
+Shapes: N examples, B examples per batch, L tokens.
 """
 
 import contextlib

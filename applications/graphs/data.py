@@ -62,7 +62,7 @@ def read(options):
     splits = _checked(origin, graph, _drawn_splits(options.graph, graph) if splits is None else splits)
     empty = np.setdiff1d(np.arange(len(graph.classes)), graph.labels)
     if empty.size:
-        raise InputError(f"{origin}: expected nodes of every class. Received: no {graph.classes[empty[0]]} node")
+        raise InputError(f"{origin}: expected nodes of every class. Received: none of class {graph.classes[empty[0]]}")
     return {name: Part(graph, nodes.astype(np.int32)) for name, nodes in splits.items()}
 
 

@@ -80,7 +80,7 @@ def read_npz(path):
             expected = f"{'numbers' if kind is np.number else 'integers'} of {ndim} dimensions"
             raise InputError(f"{path}: {name}: expected {expected}. Received: {array.dtype}, {array.shape}")
     if arrays["edges"].shape[1] != 2 or arrays["labels"].min(initial=0) < -1:
-        raise InputError(f"{path}: expected edges of shape (E, 2), and labels of at least -1.")
+        raise InputError(f"{path}: expected edges of shape (E, 2), and labels of 0 or more (-1 if unknown).")
     splits = {name: arrays[key] for name, key in SPLITS.items() if key in arrays}
     edges, labels = (arrays[name].astype(np.int64) for name in ("edges", "labels"))
     return Graph(arrays["features"].astype(np.float32), edges, labels), splits or None
@@ -95,7 +95,7 @@ def read_tables(path, edges_path, labelled=True):
         raise InputError(f"{path}:1: expected a header with node, label and the features. Received: {header}")
     repeated = [name for index, name in enumerate(header) if name in header[:index]]
     if repeated:
-        raise InputError(f"{path}:1: expected distinct column names. Received: {repeated[0]} twice")
+        raise InputError(f"{path}:1: expected distinct column names. Received: two columns {repeated[0]}")
     columns = [name for name in header if name not in ("node", "label", "split")]
     lines, features, labels, splits = {}, [], [], {name: [] for name in SPLITS}
     for line, cells in rows[1:]:

@@ -158,7 +158,7 @@ class Options:
 
 @dataclasses.dataclass
 class OtherGraph:
-    """Files of another graph"""
+    """Graph; by default, the graph of the run"""
 
     npz: common.File | None = None
     """Another graph with the same features and classes, in the format of `train --npz`."""

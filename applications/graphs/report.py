@@ -25,7 +25,7 @@ from applications.graphs.options import OtherGraph
 from applications.graphs.serve import predicted
 from keras_vattn import metrics
 
-# Numbers of nodes in report.txt, in report.html and in attention plots; maximum number of neighbours in a plot.
+# In this order: nodes in report.txt, nodes in report.html, attention plots, and maximum number of neighbours per plot.
 NUM_SHOWN, NUM_SAMPLES, NUM_ALIGNMENTS, MOST_NEIGHBOURS = 5, 20, 8, 30
 # Number of samples for the standard deviation of attention weights, and their seed.
 NUM_DRAWS, SEED = 16, 0

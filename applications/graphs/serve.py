@@ -76,7 +76,7 @@ def predicted(run, part):
 
 def generate(run, options):
     part = data.read_other(run.options, options, labelled=False) or data.read(run.options)["train"]
-    # The graph may contain new nodes, so encode it with the classes and the scaling of the model.
+    # The graph may differ from the training graph, so number its classes and scale its features as in training.
     graph = data.encode(run.options, run.codec, part).graph
     numbers = {graph.name(node): node for node in range(len(graph.labels))}
     lines, origin = read_input(options, is_text=False), options.input or "standard input"

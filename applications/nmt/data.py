@@ -138,7 +138,7 @@ class Codec:
 
 
 def load_codec(options, folder):
-    """Read the segmentation of a run."""
+    """Load the `Codec` of a run."""
     lowercase = options.text.lowercase
     if options.resolved["segmentation"] == "words":
         vocabularies = (Vocabulary.load(folder.path / name) for name in (SOURCE_WORDS, TARGET_WORDS))

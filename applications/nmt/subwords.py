@@ -152,5 +152,5 @@ class WordEncoder(PieceEncoder):
 
     @classmethod
     def fit(cls, sentences, vocabulary_size, lowercase=True):
-        """Fit a vocabulary of the most frequent words of *training* sentences, up to `vocabulary_size` ids."""
+        """Fit a vocabulary of up to `vocabulary_size` ids: the most frequent words of the *training* sentences."""
         return cls(Vocabulary.fit(PieceTokenizer(lowercase).count(sentences), vocabulary_size), lowercase)

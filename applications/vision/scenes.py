@@ -50,7 +50,7 @@ _PLURALS = {shape: f"{shape}s" for shape in SHAPES} | {"cross": "crosses"}
 _SAMPLES = 4  # Average the colours of this many points per side of a pixel, to avoid aliasing.
 _NUM_KINDS = 4
 _ANSWER_TYPES = {"presence": "yes/no", "attribute": "yes/no", "number": "number"}
-# How many people out of six call 1, 2, 3 and 4 objects "many".
+# From the number of objects to the number of people, out of six, who answer "many".
 _OPINIONS = {1: 1, 2: 3, 3: 5, 4: 6}
 _NUMBERS = {2: "two", 3: "three", 4: "four"}
 _NEIGHBOURS = {"left of": (0, -1), "right of": (0, 1), "above": (-1, 0), "below": (1, 0)}
@@ -175,10 +175,10 @@ def captions_of(scene, generator, count, kind):
 def questions_of(scene, generator, count, types=QUESTION_TYPES):
     """Return `count` random, distinct `Question`s about a scene. Types alternate and, within a type, answers alternate.
 
-    So all types are equally frequent, "yes" is as frequent as "no", and other answers are as balanced as possible. A
-    model that does not see the scene scores at most 50% for "presence" and "attribute", 30% for "number", 35% for "one
-    of several", 90% for "opinion" (three of ten votes make an answer right), 17% for all other types, and 28% for the
-    default types together. A scene has at least 24 questions of the default types.
+    All types are therefore equally frequent, as are "yes" and "no". Other answers are as balanced as the scene allows.
+    A model that does not see the scene scores at most 50% for "presence" and "attribute", 30% for "number", 35% for
+    "one of several", 90% for "opinion" (an answer is right if three of ten people gave it), 17% for all other types,
+    and 28% for the default types together. A scene has at least 24 questions of the default types.
     """
     inquiries = {}
     for question in _inquiries(scene):

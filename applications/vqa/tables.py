@@ -50,7 +50,7 @@ def select_architecture(comparison, architecture):
 
 
 def deng(comparison):
-    """Return Tables 1 and 3 (right half) of Deng et al. 2018 for updown, with our results beside the published ones."""
+    """Return Tables 1 and 3 (right half) of Deng et al. 2018, with our results for the updown network."""
     records, titles = select_architecture(comparison, "updown")
     if not records:
         return []

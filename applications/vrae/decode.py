@@ -19,7 +19,7 @@ from applications.text.readers import aligned, has_word, read_input
 from applications.text.text import END, PAD, START
 from keras_vattn import decoding, random
 
-# Default numbers of new sentences and of sentences in an interpolation, and the batch size.
+# Default number of new sentences, default number of sentences per interpolation, and batch size.
 NUM_NEW, NUM_BETWEEN, BATCH = 10, 5, 64
 _CODES, _INTEGER = tf.TensorSpec([None, None], tf.float32), tf.TensorSpec([], tf.int32)
 _SEED = tf.TensorSpec([2], tf.int32)

@@ -65,7 +65,7 @@ class Alignment:
 
     def posterior(self, logits, keys):
         """Return q, a TensorFlow Probability distribution of the unnormalised weights S. An event is one weight, or all
-        weights of a query. The scalars of `at_step` are passed as keyword arguments."""
+        weights of a query. The layer passes the scalars that `at_step` returns as additional keyword arguments."""
         raise ValueError(
             f"A KL needs the method `posterior`, which {type(self).__name__} does not define: define it, or use "
             "prior=None and pass no posterior logits."

@@ -113,7 +113,7 @@ def softmax_of(layer):
 
 
 def key_projection(layer):
-    """Return the key projection, a sublayer of a built attention layer, and the shape of the keys of each head.
+    """Return the sublayer of a built attention layer that projects the keys, and the shape of the keys per head.
 
     Raises:
         ValueError: If the key projection cannot be identified.

@@ -36,7 +36,7 @@ def flat_tensors(inputs):
 
 
 def repeated(inputs, count):
-    """Repeat each tensor (B, ...) of a structure along the first axis, and return tensors (count * B, ...)."""
+    """Tile each tensor (B, ...) of a structure `count` times along the first axis; return tensors (count * B, ...)."""
     return tree.map_structure(lambda x: tf.tile(x, [count, *[1] * (len(x.shape) - 1)]), inputs)
 
 

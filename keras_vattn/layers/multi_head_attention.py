@@ -21,10 +21,10 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
     uses softmax(phi). At inference, the outputs of valid queries equal those of a Keras layer with the same weights.
     With `use_bias`, each projection also has a bias.
 
-    A weights file of the Keras layer loads into this layer with any alignment. A contextual prior has additional
-    weights, which come first in `weights`. The file lacks them, so use `load_weights(path, skip_mismatch=True)`.
-    Padding must be finite, as in Keras. The log shows the KL. If the KL cannot reach 0 (for example, from a Weibull to
-    a Gamma), the log also shows the KL above its floor, the part that training can change.
+    A weights file of the Keras layer loads into this layer with any alignment. With a contextual prior, use
+    `load_weights(path, skip_mismatch=True)`, because the file lacks the weights of the prior. These weights come first
+    in `weights`. Padding must be finite, as in Keras. The training log shows the KL. If the KL cannot reach 0 (for
+    example, a Weibull posterior and a Gamma prior), the log also shows the KL minus its minimum.
 
     Formula:
         phi_(t,s)^h = ((W_q^h "query"_t)^T W_k^h "key"_s) / sqrt("key_dim"), quad h = 1, ..., "num_heads"

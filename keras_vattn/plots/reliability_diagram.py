@@ -3,7 +3,7 @@ from keras_vattn.plots.figure import MARKERS, draw_curves, draws_by_model, finis
 
 
 def reliability_diagram(draws, labels, num_bins=15, title=None, path=None, dpi=150):
-    """Plot the accuracy of predictions against their confidence (the largest mean probability).
+    """Plot the accuracy of predictions against their confidence, the largest probability after averaging the draws.
 
     Each point shows the mean confidence and the accuracy of a bin of `keras_vattn.metrics.expected_calibration_error`.
     The area of the marker is proportional to the number of examples in the bin; bins with few examples may be far from

@@ -80,7 +80,7 @@ class RecurrentDecoder(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         Args:
             batch_size: B, an integer or a scalar tensor.
             memory: Result of `prepare_memory`.
-            initial_state: As in the call.
+            initial_state: Initial states of the cells, or `None` for zeros; as in `call`.
         """
         return _merge("state", [part.start(batch_size, memory, initial_state) for part in self.parts()])
 
@@ -122,12 +122,12 @@ class RecurrentDecoder(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
 
         Args:
             inputs: Dictionary of (B, T, ...) tensors with the key `"inputs"`.
-            memory: As in the call.
-            initial_state: As in the call.
-            inputs_mask: As in the call.
-            memory_mask: As in the call.
+            memory: As in `call`.
+            initial_state: As in `call`.
+            inputs_mask: As in `call`.
+            memory_mask: As in `call`.
             keep: Names of the results to return.
-            training: As in the call.
+            training: As in `call`.
 
         Returns:
             The results named in `keep`, a dictionary of (B, T, ...) tensors; and the last state.

@@ -1,7 +1,7 @@
-"""Multiply tensors by kernels, with rank-2 products where possible, and record the products of a loop step.
+"""Multiply tensors by kernels, with rank-2 products where possible, and record the products in the step of a loop.
 
-A step calls `product(x, kernel)`, which is recorded while a loop traces the step. The loop stores the results of the
-recorded products, and computes the gradients of the kernels after its backward loop.
+The step calls `product(x, kernel)`. A loop records these calls while it traces the step. The forward loop stores the
+results x @ kernel. After the backward loop, one product over all steps computes the gradient of each kernel.
 """
 
 import contextlib

@@ -72,13 +72,13 @@ class TracedStep:
         """Run the step in the current graph.
 
         Args:
-            inputs: List of the inputs.
-            state: List of the state.
-            shared: List of the values of captures and variables.
-            kernels: List of the kernels of the products.
+            inputs: List of the input tensors.
+            state: List of the state tensors.
+            shared: First result of `read`, the values of captured tensors and variables.
+            kernels: Second result of `read`, the kernels of the recorded products.
 
         Returns:
-            Lists of the outputs, of the next state and of the results of the products.
+            Three lists of tensors: the outputs, the next state, and the result x @ kernel of each recorded product.
         """
         lists = self.outputs, self._new_state, [entry.result for entry in self.products]
         feeds = [*self.feeds(inputs, state, shared), *_pairs([x.kernel_input for x in self.products], kernels)]
@@ -135,11 +135,11 @@ class StepGradient:
         """Compute the gradient in the current graph, recomputing the step from the stored products.
 
         Args:
-            inputs: List of the inputs.
-            state: List of the state.
-            shared: List of the values of captures and variables.
-            kernels: List of the kernels of the products, transposed if they have rank 2.
-            results: List of the results of the products.
+            inputs: List of the input tensors.
+            state: List of the state tensors.
+            shared: First result of `TracedStep.read`, the values of captured tensors and variables.
+            kernels: List of the kernels of the recorded products, transposed if they have rank 2.
+            results: List of the stored results x @ kernel of these products.
             upstream: List of the gradients of outputs that a loss reads, followed by the gradients of the next state.
 
         Returns:

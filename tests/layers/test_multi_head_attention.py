@@ -120,7 +120,7 @@ def test_options_that_are_rejected(options, message):
 @pytest.mark.parametrize(
     ("options", "logits", "message"),
     [
-        ({}, POSTERIOR, "need an alignment that accepts them.*Received: alignment=Softmax"),
+        ({}, POSTERIOR, "need an alignment that supports a KL.*Received: alignment=Softmax"),
         ({"alignment": "weibull", "prior": "fixed"}, POSTERIOR, "must have prior=None.*prior=GammaPrior"),
         (
             {"alignment": "weibull"},

@@ -211,7 +211,7 @@ def test_errors():
         Attention(alignment="weibull", prior="fixed")(QUERY, VALUE, posterior_logits=POSTERIOR)
     for alignment in ("softmax", "hard"):
         with pytest.raises(
-            ValueError, match=rf"need an alignment that accepts them.*Received: alignment=(?i:{alignment})"
+            ValueError, match=rf"need an alignment that supports a KL.*Received: alignment=(?i:{alignment})"
         ):
             Attention(alignment=alignment)(QUERY, VALUE, posterior_logits=POSTERIOR)
     with pytest.raises(ValueError, match=r"Hard accepts no prior. Received: prior='contextual'"):

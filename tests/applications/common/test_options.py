@@ -109,7 +109,7 @@ def test_presets_and_experiments(program, tmp_path, monkeypatch):
     [
         (("--warmup-steps", 3, "--schedule", "plateau"), "--warmup-steps: the schedule plateau has no warm-up"),
         (("--warmup-epochs", 3, "--schedule", "cosine"), "--warmup-epochs: the schedule cosine has no warm-up"),
-        (("--jit", "on", "--strategy", "mirrored"), "--jit: XLA does not compile a step of several replicas"),
+        (("--jit", "on", "--strategy", "mirrored"), "--jit: XLA cannot compile a training step on several replicas"),
         (("--resume", "--overwrite"), "is not the folder of a run"),
     ],
 )
