@@ -22,7 +22,7 @@ from keras_vattn import decoding
 
 class Captioner(ImageModule):
     """Exports the endpoints `generate`, `sample` and, if the attention is stochastic, `uncertain`. The command
-    `evaluate` calls `search`, `read` and `written`. `num_beams` defaults to the value of the run."""
+    `evaluate` calls `search`, `read` and `written`. The default of `num_beams` is the option of the trained run."""
 
     def __init__(self, run, num_beams=None):
         super().__init__("captioner", run, run.models.training)
@@ -124,8 +124,8 @@ class Captioner(ImageModule):
         return start, step
 
     def _read(self, regions, num_regions, target_input, target):
-        """Return the "log_likelihood" of each target word in nats, (B, T), 0 at padding, and the mean "weights"
-        (B, T, R). For a latent region, which is marginalised, also return "posterior" (B, T, R), p(region | word)."""
+        """Return the "log_likelihood" (B, T) of target words, in nats, 0 at padding, and the mean "weights" (B, T, R).
+        If the attended region is latent, sum p over the regions, and return "posterior" (B, T, R), p(region | word)."""
         models = self._models.value
         decoded, memory, mask = models.decode(regions, num_regions, target_input, target)
         hidden, log_prior = models.emission.candidates(decoded, memory, mask)

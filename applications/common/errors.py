@@ -36,7 +36,7 @@ def reading(place, expected="a file that can be read"):
 
 
 def pass_through(error):
-    """Return a tagged message to raise inside a graph; `input_error_in` finds the tag and restores the `InputError`."""
+    """Return the message of an `InputError` with a tag in front, by which `input_error_in` recognises this error."""
     tag = f"InputError {next(_numbers)}:"
     _messages[tag] = str(error)
     return f"{tag} {error}"

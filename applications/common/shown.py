@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-# File in a run's folder that stores the examples; `compare` reads it.
+# Name of the file that stores the examples in the folder of a run. The command `compare` reads this file.
 SHOWN = "shown.json"
 _MOST_SAMPLES = 100
 
@@ -87,8 +87,8 @@ def evenly(count, maximum):
 
 
 def joined(shown_by_model):
-    """Merge a dictionary from names of models to `Shown`s into one `Shown`. A merged sample contains the lines of all
-    models; alignments of the same sentence become panels of one plot."""
+    """Merge the examples of several models, a dictionary from model names to `Shown`, into one `Shown`. Samples with
+    the same first line (the source) are merged. Alignments of the same sentence become panels of one plot."""
     samples, alignments = {}, {}
     for name, shown in shown_by_model.items():
         for place, sample in enumerate(shown.samples):

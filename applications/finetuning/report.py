@@ -122,7 +122,7 @@ def require_classes(options):
 
 
 def class_report(labels, draws):
-    """Return metrics of probabilities (S, N, C), averaged over samples, given the correct classes (N,)."""
+    """Return metrics of the mean of S sampled predictions (S, N, C), given the correct classes `labels` (N,)."""
     task = class_figures(labels, draws.mean(axis=0).argmax(axis=1))
     return {"task": task, **uncertainty.calibration(draws, labels)}
 

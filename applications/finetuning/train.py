@@ -47,7 +47,7 @@ def codec_of(options, train):
 
 
 def set_pretrained_weights(run):
-    """Set the weights of the transformer: load them from the folder `--weights`, or pretrain the tiny transformer."""
+    """Load the weights of the transformer from the folder that `--weights` names, or pretrain the tiny transformer."""
     options = run.options.backbone
     if options.weights is None:
         weights = pretraining.pretrained_weights(options.pretraining_steps)

@@ -54,7 +54,7 @@ class Models:
 
 
 def build(options, codec):
-    """Build the `Models`; the codec provides the number of features and the classes."""
+    """Build the `Models` for the number of features and the list of classes in `codec`."""
     network, width, num_classes = options.network, codec["width"], len(codec["classes"])
     first = attention(options, 0, network.units, network.num_heads, activation="elu")
     second = attention(options, 1, num_classes, network.output_heads, concatenate=False)

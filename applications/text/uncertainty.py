@@ -20,7 +20,7 @@ OF_WORDS = ("word_entropy", "word_mutual_information")
 def require_noise(noise, num_draws):
     """Raise `InputError` if the user requests samples, but the model has neither stochastic layers nor dropout."""
     if num_draws and noise is None:
-        raise InputError(f"--num-draws: must be 0 for a model without noise and dropout. Received: {num_draws}")
+        raise InputError(f"--num-draws: must be 0 for a model with neither noise nor dropout. Received: {num_draws}")
 
 
 def uncertainty_of(log_words, target, noise=None, num_samples=1, seed=0):

@@ -167,8 +167,8 @@ class RegionCodec:
 
 
 def picture_of(codec, sources, row):
-    """Return the image (H, W, 3) for one row of the regions, and its boxes, float32 (R, 4); `None` if images or boxes
-    are unknown. Boxes without area are enlarged to `_SMALLEST_BOX`."""
+    """Return the image (H, W, 3) with index `row` in the region features, and the boxes of its regions, float32 (R, 4).
+    Return `None` if images or boxes are unknown. Boxes without area are enlarged to `_SMALLEST_BOX`."""
     regions = codec.regions_of(sources)
     _, boxes, counts = regions.read(np.array([row]), codec.max_regions)
     boxes = boxes[0, : counts[0]]

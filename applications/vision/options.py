@@ -1,4 +1,4 @@
-"""Defines the options that programs on images share. This module does not import Keras."""
+"""Defines the options that `captioning` and `vqa` share. This module does not import Keras."""
 
 import dataclasses
 import pathlib

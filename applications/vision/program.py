@@ -74,7 +74,7 @@ def answers_about(codec, names, sources_of, place, answer):
         for number, each in zip(id_lines, ids, strict=True):
             if each not in available_ids:
                 raise InputError(
-                    f"{place}:{number + 1}: expected the id of an image in {sources.source.place}, or a file. "
+                    f"{place}:{number + 1}: expected an image file, or the id of an image in {sources.source.place}. "
                     f"Received: {names[number]!r}"
                 )
         regions = codec.regions_of(sources.subset(ids))

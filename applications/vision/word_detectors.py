@@ -1,7 +1,7 @@
-"""Trains a small network to detect words about images, by multiple-instance learning (Fang et al. 2015).
+"""Trains a small network to predict the words that describe an image (multiple-instance learning, Fang et al. 2015).
 
-The network predicts p(word | cell) for each cell. A word is about an image if it is about at least one cell. The
-probability of this is the noisy-OR 1 - prod_cells (1 - p(word | cell)). Training needs only labels of whole images.
+The network predicts p(word | cell) for each cell. A word describes an image if it describes at least one cell, so
+p(word | image) is the noisy-OR 1 - prod_cells (1 - p(word | cell)). Training needs only labels of whole images.
 
 Shapes: N images, B images in a batch, S x S pixels, a grid of G x G cells, D features per cell, V words.
 """

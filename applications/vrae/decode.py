@@ -174,7 +174,7 @@ class Writer(tf.Module):
         return tf.reduce_sum(tf.where(tf.not_equal(target, PAD), value, 0.0), axis=1)
 
     def _step(self, z, noise=()):
-        """Return the step function of decoding from z_enc (N, Z); without `noise` (N, L, ...) it uses prior means."""
+        """Return a function that decodes one step from z_enc (N, Z). Without `noise` (N, L, ...), use prior means."""
         models = self._models.value
         memory = models.decoder.prepare_memory()
 

@@ -1,4 +1,4 @@
-"""Report bounds and samples of a trained model, and print tables. Keys such as "elbo" name the bound.
+"""Report bounds and samples of a trained model, and print tables.
 
 Shapes: N sentences, B sentences of a batch, T words with the end token, Z units of z_enc.
 """

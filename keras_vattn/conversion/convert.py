@@ -47,7 +47,7 @@ def to_bayesian(
 ):
     """Return a copy of a model, with the same weights, whose attention layers sample their attention weights.
 
-    By default, the last third of the attention layers samples Weibull weights with k = 1, without a KL. Fan et al.
+    By default, the last third of the attention layers sample Weibull weights with k = 1, without a KL. Fan et al.
     2020, section 4.5, sample in every attention layer and use a prior; docs/pretrained_models.md compares both choices.
 
     The conversion adds the alignment and a prior to every `keras.layers.MultiHeadAttention`, `Attention` and

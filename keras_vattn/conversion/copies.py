@@ -19,9 +19,9 @@ def serialized(layer, optional=False):
         if optional:
             return None
         raise ValueError(
-            "The model cannot be rebuilt from its config, nor saved: one of its classes has `__init__` arguments but "
-            "no `get_config` that returns them. If you cannot add it, use the whole backbone as a layer of your model. "
-            f"Received: {type(getattr(error, 'obj', None) or layer).__name__}. {error}"
+            "Keras can neither rebuild nor save the model, because one of its classes has `__init__` arguments but no "
+            "`get_config` that returns them. Add a `get_config`. If you cannot edit the class, call the whole backbone "
+            f"as one layer of your model. Received: {type(getattr(error, 'obj', None) or layer).__name__}. {error}"
         ) from error
     llamas = [x for x in keras_private.flatten_layers(layer) if _is_llama(type(x))]
     tied = [x.name for x in llamas if x.token_embedding.tie_weights]

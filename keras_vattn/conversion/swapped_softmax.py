@@ -137,7 +137,7 @@ def key_projection(layer):
 
 
 def store_keys(layer, softmax):
-    """Make the key projection of an attention layer store its outputs, which the prior of the softmax reads."""
+    """Make the key projection of an attention layer store its outputs: the prior of `softmax` is computed from them."""
     projection, softmax.key_shape = key_projection(layer)
     projection.__class__ = _storing_class(type(projection))
 

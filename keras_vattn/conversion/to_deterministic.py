@@ -1,4 +1,4 @@
-"""Undo `to_bayesian`: restore the original layers of a model, and copy its current weights."""
+"""Convert a model from `to_bayesian` back to the original attention layers, with the current weights."""
 
 from keras_vattn.conversion.convert import REGISTERED_NAME, Converted, converted_drawing_layers
 from keras_vattn.conversion.copies import (

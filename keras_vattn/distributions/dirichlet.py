@@ -66,7 +66,7 @@ def _entries(a, b, prior, row):
     leading = b * gap_of_expm1(total_quotient / quotient - 1.0, total_ratio - ratio)
 
     def gradient(upstream):
-        # Compute B / A - b / a in the more accurate of two forms.
+        # Compute B / A - b / a. If b is near a, (B / A - 1) - (b / a - 1) is more accurate.
         near = ops.abs(relative) < 0.5
         difference = ops.where(near, total_relative - relative, total_quotient - quotient)
         by_a = difference + a_row - scaled_trigamma(a) * relative / a

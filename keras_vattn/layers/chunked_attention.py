@@ -77,11 +77,11 @@ class ChunkedAttention(AlignmentLayer):
     ):
         """Return the context (G, ..., T, D) of all queries, and the arguments of `add_divergence`.
 
-        The queries of a chunk belong to one group: an example, or one head of an example. G is the number of groups.
+        A chunk contains queries of one group. Each of the G groups is an example, or one head of an example.
 
         Args:
-            attend: Function of a chunk's queries, keys, logits, `DenseKeys` and `Chunk`. Returns the context of the
-                chunk and the result of `divergence_terms`.
+            attend: Function that returns the context of one chunk and the result of `divergence_terms`. Its arguments
+                are the queries, keys and logits of the chunk, a `DenseKeys`, and a `Chunk`.
             size: Number of queries per chunk.
             inputs: Three lists of tensors: queries (G, ..., T, D), keys (G, ..., S, D) and logits (G, ..., T, S).
             masks: List of boolean masks that broadcast to (B, ..., T, S), with an axis of heads if groups are heads.
@@ -89,8 +89,8 @@ class ChunkedAttention(AlignmentLayer):
             training: The call's `training`.
             query_mask: Boolean (B, T) or `None`.
             is_causal: Whether a query attends only to the positions up to its own.
-            window: A query attends to positions at a distance below this value, on both sides; `None` for all
-                positions.
+            window: A query attends only to positions on both sides whose distance is below this value. `None` allows
+                all positions.
             num_heads: Number of groups per example.
         """
         queries, keys, entries = inputs

@@ -109,7 +109,7 @@ class RecurrentCell(FeatureInputs, keras.layers.Layer):
         return {name: ops.cast(kernel, self.compute_dtype) for name, kernel in kernels.items()}
 
     def add_context(self, projected, context, kernels):
-        """Return the projected inputs. If a context (B, Dc) is passed, add C times the context to the context gates."""
+        """Add C * context to the columns `context_gates` of the projected inputs. A context of `None` adds nothing."""
         self.check_context(context)
         if context is None:
             return projected

@@ -17,7 +17,7 @@ def require_tensorflow():
     try:
         import keras
     except ImportError as error:
-        raise ImportError(MESSAGE.format("the one in keras.json")) from error
+        raise ImportError(MESSAGE.format("the value in keras.json")) from error
 
     if keras.backend.backend() != "tensorflow":
         raise ImportError(MESSAGE.format(keras.backend.backend()))

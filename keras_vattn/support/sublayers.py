@@ -1,4 +1,4 @@
-"""Check, record and serialize sublayers, such as the score of an attention or the attention of a decoder."""
+"""Check, record and serialize sublayers, such as the score of an attention layer or the attention of a decoder."""
 
 import weakref
 

@@ -67,7 +67,7 @@ def test_models_without_random_attention_use_dropout(run_with, eagerly, monkeypa
     first = translate_with_uncertainty(translator, run.data["valid"].sources[:2], 3)[0]
     assert first["log_likelihood_sd"] > 1e-3 and first["mutual_information"] > 1e-4
     monkeypatch.setattr(run.options.network, "dropout", 0.0)
-    with pytest.raises(InputError, match=r"must be 0 for a model without noise and dropout\. Received: 3"):
+    with pytest.raises(InputError, match=r"must be 0 for a model with neither noise nor dropout\. Received: 3"):
         list(APPLICATION.generate(run, GenerateNmt("", uncertainty=True, num_draws=3, input=str(lines))))
 
 
