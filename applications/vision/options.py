@@ -48,8 +48,7 @@ class ExtractorOptions:
             expected = f"a multiple of --grid, {self.cells}, for the network pixels"
             raise InputError(f"--image-size: expected {expected}. Received: {self.side}")
         if self.side < 2 * self.cells:
-            expected = f"at least {2 * self.cells}, which is twice --grid"
-            raise InputError(f"--image-size: expected {expected}. Received: {self.side}")
+            raise InputError(f"--image-size: expected at least 2 * --grid = {2 * self.cells}. Received: {self.side}")
 
 
 # Options that determine the features; with --start-from, both runs need the same values.

@@ -56,9 +56,8 @@ class HDF5Regions(Regions):
 
 
 def checked(place, features, boxes):
-    """Check features (n, D) and boxes (n, 4) = (x0, y0, x1, y1), and return the boxes clipped to the image.
-
-    Raise an `InputError` that begins with `place` if a feature is NaN or infinite, or a box is outside the image."""
+    """Return boxes (n, 4) = (x0, y0, x1, y1), clipped to the image. Raise an `InputError` that begins with `place` if a
+    feature (n, D) is NaN or infinite, or if a box is outside the image."""
     if not np.isfinite(features).all():
         raise InputError(f"{place}: expected finite features. Received: NaN or infinity")
     inside = (boxes >= -_TOLERANCE) & (boxes <= 1.0 + _TOLERANCE)

@@ -165,9 +165,7 @@ def test_errors():
         (INPUTS[:, 0], VOTES),
         (INPUTS, LABELS[0]),
     ):
-        with pytest.raises(
-            ValueError, match=r"adds a step axis, `inputs\[:, 0\]` removes it from the inputs. Received: targets.shape="
-        ):
+        with pytest.raises(ValueError, match=r"`inputs\[:, 0\]` removes it from the inputs. Received: targets.shape="):
             layer(inputs, targets)
     with pytest.raises(ValueError, match=r"not to weights.*Received: targets.shape=\(3, 4, 9\), ignore_class=0"):
         built(ignore_class=0)(INPUTS, VOTES)
