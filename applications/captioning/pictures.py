@@ -53,8 +53,8 @@ def attended(run, part, row, caption):
 def prior_draws(run, inputs, num_words):
     """Sample weights (T, R) from the contextual prior, which does not depend on the word.
 
-    The logarithms are sampled, because samples of Gamma(1e-6) underflow in float32. Nearly always, one region receives
-    the whole weight.
+    The function samples the logarithms of the weights, because samples of Gamma(1e-6) underflow in float32. In nearly
+    every sample, a single region has almost all of the weight.
     """
     decoded, memory, mask = run.models.decode(**inputs)
     p = run.models.decoder.attention.prior_distribution(decoded["query"], memory, value_mask=mask)

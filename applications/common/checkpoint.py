@@ -28,9 +28,9 @@ class Checkpoint(keras.callbacks.Callback):
 
     The state consists of the model's variables, including the states of `SeedGenerator`s; the optimizer's variables,
     including a loss scale; the sums of the metrics in this epoch; and the epoch, the step and the history. Each file is
-    replaced atomically, the state last. If the process is killed or the disk is full, the previous state therefore
-    still exists; a resumed run repeats the steps after it, and overwrites weights and history. If an epoch is a single
-    step, the state is saved only every `checkpoint_steps` steps or, if this option is `None`, after each epoch.
+    replaced atomically, and the state is written last. So if the process is killed or the disk is full, the previous
+    state remains. A resumed run repeats the steps after this state, and overwrites the two other files. If an epoch has
+    only one step and `checkpoint_steps` is set, files are written every `checkpoint_steps` steps and after the last.
 
     A resumed `fit` reproduces an uninterrupted `fit` bit for bit under three conditions: the data depend only on the
     epoch and the step, metrics store sums, as `keras.metrics.Mean` does, and no layer uses a global random generator.

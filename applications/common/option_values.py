@@ -50,7 +50,7 @@ def values_of(options):
 
 
 def first_value(name, *options):
-    """Return the option `name` of the first object in which it is set; return `None` if no object sets it."""
+    """Return the value of the option `name` in the first object that sets it, or `None` if no object sets it."""
     return next((getattr(x, name) for x in options if x is not None and getattr(x, name) is not None), None)
 
 

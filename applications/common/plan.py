@@ -1,4 +1,4 @@
-"""Lists and checks the runs that `compare` trains, before TensorFlow is loaded."""
+"""Lists and checks the runs that `compare` trains. This module does not load TensorFlow."""
 
 import dataclasses
 import pathlib

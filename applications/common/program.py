@@ -33,14 +33,14 @@ class Program:
         name: Package of the program, for instance "applications.ved". Its module `train` defines a function
             `train(options)`, its other modules define the functions of `Application`, and its folder presets/ contains
             presets of `train`.
-        commands: Dictionary from the names of the commands ("train", "evaluate", "generate" or "predict", "compare",
-            "export") to the classes of their options. The options of `train` include `model` and the groups `run`
+        commands: Dictionary {command: class of its options}. The commands are "train", "evaluate", "generate" or
+            "predict", "compare", and "export". The options of `train` include `model` and the groups `run`
             (`RunOptions`) and `fit` (`FitOptions`). A program may add commands: the command `name` calls the function
             `name` of the module `name` and passes it the options.
         may_change: Names of additional options of `train` that may change when a run is resumed.
-        codec_options: Names of options that the codec depends on. With --start-from, both runs must have equal values.
-            If defaults depend on the data, the property `resolved` of the options is a dictionary of the actual values.
-        old_models: Dictionary from names of models in earlier versions to the options that replace them.
+        codec_options: Names of options that the codec depends on. With --start-from, their values must be equal in both
+            runs. If an option has a default that depends on the data, `options.resolved` contains its actual value.
+        old_models: Dictionary {name of a model in earlier versions: options that replace this model}.
     """
 
     name: str
@@ -75,7 +75,7 @@ class Program:
 
     @property
     def presets(self):
-        """Dictionary from the names of the presets to their files; "small" has no file, because it is the default."""
+        """Dictionary {preset: path of its file}. The path of "small" is `None`, because "small" is the default."""
         package = importlib.util.find_spec(self.name)
         if package is None:
             raise TypeError(f"Program({self.name!r}): no such package. Pass the import path of the program's package.")

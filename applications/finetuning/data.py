@@ -209,9 +209,9 @@ class Encoded:
     def batches(self, options, first_epoch=None):
         """Return batches of ({"token_ids", "segment_ids", "padding_mask"} (B, L), targets).
 
-        `first_epoch`: see `array_batches`. Training batches group examples of similar length. Full batches
-        are padded to the length of their longest example, rounded up; a smaller last batch, to the maximum length. The
-        batches of all epochs have at most `batching.MAX_SHAPES` shapes.
+        `first_epoch`: see `array_batches`. Training batches group examples of similar length. A full batch is padded to
+        the length of its longest example, rounded up. A smaller last batch is padded to the maximum length. The batches
+        of all epochs have at most `batching.MAX_SHAPES` shapes.
         """
         batch_size, lengths = options.fit.batch_size, self.ids.row_lengths().numpy()
         # Choose batch lengths that need the least padding: multiples of `MULTIPLE`, or `max_length`.

@@ -23,7 +23,7 @@ _WORD = re.compile(r"\w+|[^\w\s]")
 
 
 class TextEncoder(tf.Module):
-    """Encode texts as token ids, [CLS] text [SEP] or [CLS] text [SEP] second text [SEP], eagerly or in graphs.
+    """Encode texts as token ids: [CLS] text [SEP], or for a pair of texts [CLS] text [SEP] second text [SEP].
 
     Args:
         tokenizer: A KerasHub tokenizer with `cls_token_id`, `sep_token_id` and `pad_token_id`.

@@ -89,10 +89,10 @@ def encode(options, codec, part, training=False):
         if sorted(graph.columns) != sorted(columns):
             missing = [f"has no feature {name}" for name in columns if name not in graph.columns]
             unknown = [f"has an unknown feature {name}" for name in graph.columns if name not in columns]
-            raise InputError(f"the graph {(missing + unknown)[0]}; the model reads {', '.join(columns)[:200]}.")
+            raise InputError(f"the graph {(missing + unknown)[0]}; the model expects {', '.join(columns)[:200]}.")
         features = np.ascontiguousarray(features[:, [graph.columns.index(name) for name in columns]])
     if features.shape[1] != codec["width"]:
-        raise InputError(f"the graph has {features.shape[1]} features; the model reads {codec['width']}.")
+        raise InputError(f"the graph has {features.shape[1]} features; the model expects {codec['width']}.")
     unknown = [name for name in graph.classes if name not in classes]
     if unknown:
         raise InputError(f"the graph has the class {unknown[0]}; the classes of the model are {', '.join(classes)}.")

@@ -153,7 +153,7 @@ class Options:
             raise InputError("--strategy: expected none, since a graph is a single batch that replicas cannot share.")
         published = self.alignment.published
         if published != "general" and self.graph.npz is None and self.graph.nodes is None:
-            raise InputError(f"--published: {published} requires its graph; name --npz, or --nodes and --edges.")
+            raise InputError(f"--published: {published} requires a graph file: pass --npz, or --nodes and --edges.")
 
 
 @dataclasses.dataclass

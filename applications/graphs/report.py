@@ -129,7 +129,7 @@ def other_graph(options, path, codec=None):
 
 
 def gradient_norms(run, part):
-    """Return the gradient norms of the log-likelihood of a split and of the KL, on the full graph."""
+    """Return two gradient norms: one for the log-likelihood of a split's nodes, one for the KL of the full graph."""
     labels, drops = tf.constant(part.labels), run.options.network.drops
 
     def log_likelihood(logits):

@@ -128,7 +128,7 @@ class Codec:
         return cls(*(WordEncoder.fit(sentences, size, lowercase) for sentences in (train.sources, train.targets)))
 
     def save(self, folder):
-        """Write the segmentation to a run folder."""
+        """Write the SentencePiece model or the two vocabularies to a run folder."""
         if self.source is self.target:
             with replacing(folder.file(BPE)) as temporary:
                 temporary.write_bytes(self.source.tokenizer.model)

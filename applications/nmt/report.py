@@ -177,7 +177,7 @@ def bound_of(run, part):
 
 
 def controls(translator, run, part):
-    """Return the drop of log p (mean and standard error, nats per sentence) if the source comes from another pair.
+    """Return the drop in log p (mean and standard error, nats per sentence) if another sentence replaces the source.
 
     The decoder reads the source only through its attention. A drop of 0 shows that the attention has no effect.
     """

@@ -103,7 +103,7 @@ def read_table(path, source_column, target_column, group_column=None, skip_inval
     """Read two columns of a table with a header line, and return a `ParallelText`.
 
     In a .csv, commas separate fields, and a field in double quotes may span lines. In a .tsv, tabs separate fields, and
-    quotes have no meaning. Blank lines are ignored. `group_column` names the column of the group labels, if any.
+    quotes are ordinary characters. Blank lines are ignored. `group_column`: column of the group labels, or `None`.
     """
     rows = table_rows(path, skip_invalid=skip_invalid)
     header_line, header = next(rows, (1, []))

@@ -133,7 +133,7 @@ class RegionCodec:
                 raise InputError("--images: this run was trained on features and has no extractor; set --features.")
             return extract(self.extractor, sources.images)
         if regions.width != self.width:
-            raise InputError(f"--features: expected regions of width {self.width}. Received: {regions.width}")
+            raise InputError(f"--features: expected {self.width} features per region. Received: {regions.width}")
         num_regions = min(self.max_regions, int(max(regions.counts)))
         if len(regions) * num_regions * (regions.width + 4) > _MOST_IN_MEMORY:
             return regions

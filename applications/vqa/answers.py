@@ -1,7 +1,7 @@
 """Normalise answers, compute the VQA metric, and build the answer vocabulary.
 
-Normalisation and metric follow the official evaluation of VQA v2, https://visualqa.org/evaluation.html. The vocabulary
-follows Teney et al. 2018, section 3.
+The normalisation and the metric follow the official evaluation of VQA v2, https://visualqa.org/evaluation.html. The
+vocabulary follows Teney et al. 2018, section 3.
 """
 
 import collections

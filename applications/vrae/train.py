@@ -41,7 +41,7 @@ def train(options):
 
 
 class LaggingInference(keras.callbacks.Callback):
-    """Trains q more often than p in the first steps (He et al. 2019): after `q_steps` steps for q, one for p.
+    """Trains q more often than p in the first steps (He et al. 2019): `q_steps` steps train q, then one step trains p.
 
     Args:
         models: `Models`.

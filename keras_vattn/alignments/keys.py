@@ -45,7 +45,7 @@ class Keys:
         raise NotImplementedError(f"{type(self).__name__} does not implement `max`.")
 
     def any_valid(self):
-        """Return for each row whether it has a valid entry (boolean), or `None` if every row has one."""
+        """Return a boolean for each row, `True` if the row has a valid entry, or `None` if this holds for all rows."""
         raise NotImplementedError(f"{type(self).__name__} does not implement `any_valid`.")
 
     def spread(self, row_value):

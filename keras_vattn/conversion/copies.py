@@ -77,7 +77,7 @@ def refuse_changed_layers(model, lora=True):
             hint = f"Call `to_bayesian` first, and `{call}` on the result."
             if not lora:
                 hint = "A quantized model cannot be converted back: call `to_deterministic` before `quantize`."
-            raise ValueError(f"{hint} Received: a layer after `{call}`, path={x.path!r}")
+            raise ValueError(f"{hint} Received: a layer that `{call}` changed, path={x.path!r}")
 
 
 def copy_weights(sources, targets):
@@ -134,6 +134,6 @@ def _preprocessing(model):
 
 
 def _with_assets(model):
-    # Add the preprocessor, which the layers of a task do not include in KerasHub 0.25.
+    # Add the preprocessor: in KerasHub 0.25, the layers of a task do not include its preprocessor.
     layers = dict.fromkeys([*keras_private.flatten_layers(model), *_preprocessing(model)])
     return [layer for layer in layers if hasattr(layer, "save_assets")]

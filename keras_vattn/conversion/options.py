@@ -41,7 +41,7 @@ def select(attentions, layers):
 
 
 def seeds_and_names(attentions, selected, seed):
-    """Return a list with the seed and the log name of each attention layer, and `None` for each unselected layer."""
+    """Return a list with one entry per attention layer: its seed and log name, or `None` if it is not selected."""
     names = [x.name for x, is_selected in zip(attentions, selected, strict=True) if is_selected]
     seeds = itertools.count(seed or 0)
     return [

@@ -51,7 +51,7 @@ def non_keras_functions(layer_class):
 
 
 def _softmax(x, axis=-1):
-    # Redirect only attention weights: they have at least two axes, and the softmax is over the last axis, the keys.
+    # Only redirect a softmax that can be attention: over the last axis (the keys) of an input with two or more axes.
     if axis not in (-1, len(x.shape) - 1) or len(x.shape) < 2:
         return ops.softmax(x, axis)
     return ops.cast(_SUBSTITUTE.get()(x), x.dtype)

@@ -112,7 +112,7 @@ class _Votes:
     weights: tf.Tensor
 
     def row_weights(self, rows):
-        """Return the weights (r, V) of rows (r,), and their sums (r,)."""
+        """Return the word weights (r, V) of the rows with the indices `rows` (r,), and the sum of each row, (r,)."""
         weights = tf.gather(self.weights, rows % tf.shape(self.weights, tf.int64)[0])
         return weights, tf.reduce_sum(weights, axis=1)
 
@@ -144,7 +144,7 @@ class _Output:
         return log_likelihood, tf.cast(probabilities, self.inputs.dtype)
 
     def score_rows_if(self, needed, rows):
-        """Call `score_rows` if `needed`; otherwise return zeros without computing the product."""
+        """If `needed`, call `score_rows`; otherwise return zeros without multiplying the inputs by the kernel."""
         shape = tf.stack([tf.shape(rows)[0], self.kernel.shape[1]])
         return tf.cond(
             needed,

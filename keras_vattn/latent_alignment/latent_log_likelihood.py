@@ -110,7 +110,7 @@ class LatentLogLikelihood(keras.layers.Layer):
         log_posterior = log_prior if log_posterior is None else log_posterior
         value = self._value(pair, log_likelihood, log_prior, log_posterior, mask, training)
         if mask is not None:
-            # Set the combined mask, because Keras would propagate only the mask of the log-likelihood.
+            # Keras would propagate only the mask of `log_likelihood`. Attach `mask`, which also covers `log_prior`.
             keras_private.set_mask(value, mask)
         return value
 

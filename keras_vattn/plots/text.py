@@ -1,4 +1,4 @@
-"""Write tokens in any script into figures: make them readable, estimate their width, and find fonts for them."""
+"""Draw tokens of any language in figures: make tokens readable, estimate their width, and find fonts."""
 
 import functools
 import unicodedata

@@ -27,7 +27,7 @@ class Part:
     ...         return {"seconds": 0.1 * state["time"]}, {"time": state["time"] + 1.0}
     """
 
-    # Whether `after` computes the results of all steps at once. Set this if no step depends on these results.
+    # Whether `after` computes the results of all steps at once. If `True`, no step may depend on these results.
     leaves_loop = False
     # A `keras.random.SeedGenerator`, for a part that samples noise without a layer.
     seed_generator = None

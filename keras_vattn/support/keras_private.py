@@ -46,8 +46,8 @@ FEATURES = {
     "inner_loop": ("`fast.LSTM`", "it runs the loop of Keras"),
     "_maybe_symbolic_build": ("`distribute.prepare`", "it raises an error"),
     "_all_reduce_sum_gradients": ("`distribute.prepare`", "it raises an error"),
-    # Names in modules of Keras.
-    "get_keras_mask": ("masks that Keras attaches to tensors", "they are not read: pass masks as arguments"),
+    # Names that Keras modules define.
+    "get_keras_mask": ("masks that Keras attaches to tensors", "these masks are ignored: pass masks as arguments"),
     "GLOBAL_CUSTOM_NAMES": ("`to_bayesian`, whose classes are saved under one name", "it raises an error"),
     "use_legacy_config": ("the warning about a `.h5` file", "there is no warning"),
     # TensorFlow.

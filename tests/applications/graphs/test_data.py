@@ -145,7 +145,7 @@ def test_columns_in_another_order(tmp_path):
     encoded = data.encode(train_options, codec, part).graph
     np.testing.assert_array_equal(encoded.features, expected.features)
     write(["dritte", "node", "second", "label", "split", "first"])
-    with pytest.raises(InputError, match="the graph has no feature third; the model reads first, second, third"):
+    with pytest.raises(InputError, match="the graph has no feature third; the model expects first, second, third"):
         data.encode(train_options, codec, data.read(train_options)["train"])
 
 
@@ -167,7 +167,7 @@ def test_drawn_splits(tmp_path):
 
 def test_published_values_need_a_graph():
     """`--published cora` requires the Cora graph: no values were published for the built-in graph."""
-    with pytest.raises(InputError, match="--published: cora requires its graph"):
+    with pytest.raises(InputError, match="--published: cora requires a graph file"):
         check(options(published="cora"))
 
 
