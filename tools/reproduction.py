@@ -31,12 +31,12 @@ def results_file(name):
 
 
 def verdict_of(claim, runs):
-    """Return three texts: the verdict on a claim, the observed difference, and how many seeds would decide the claim.
+    """Return three texts: the verdict on a claim, the observed difference, and the number of seeds needed to decide it.
 
-    A claim says that the metric `of` is larger in the model `more` than in the model `than`, by more than `by`. It
-    holds if the paired 95% interval over seeds lies above `by`, and is contradicted if the interval lies below.
-    Otherwise the verdict is "no effect" if more than 40 seeds would be required. A claim without `of` is "not tried"; a
-    claim without runs is "pending".
+    A claim names a metric (`of`), two models (`more`, `than`) and a margin (`by`): the metric of `more` exceeds the
+    metric of `than` by more than the margin. The claim holds if the paired 95% interval over seeds lies above the
+    margin, and is contradicted if it lies below. Otherwise the verdict is "no effect" if more than 40 seeds would be
+    needed. A claim without `of` is "not tried"; a claim without runs is "pending".
 
     Args:
         claim: Dictionary of docs/claims.yaml.
@@ -106,7 +106,7 @@ def _values(column, records):
 
 
 def _paired(*models):
-    """Return an array of metric values for each model, at the seeds that all models share."""
+    """Return an array of metric values for each model, with the seeds that all models share."""
     seeds = sorted(set.intersection(*map(set, models)))
     return [np.array([values[seed] for seed in seeds]) for values in models]
 

@@ -9,7 +9,7 @@ from applications.vision.options import ExtractorOptions, FeaturesOptions, Regio
 WRONG = [
     ({"image_size": 50}, "--image-size: expected a multiple of --grid, 6, for the network pixels. Received: 50"),
     ({"grid": 5}, "--image-size: expected a multiple of --grid, 5, for the network pixels. Received: 48"),
-    ({"network": "words", "image_size": 11}, "--image-size: expected at least 12, which is twice --grid. Received: 11"),
+    ({"network": "words", "image_size": 11}, "--image-size: expected at least 2 * --grid = 12. Received: 11"),
     ({"features": "none"}, "--features: no such file or folder. Received: "),
     ({"images": "none"}, "--images: must be a folder of images or an .npz file. Received: "),
     ({"images": "a.tsv"}, "--images: must be a folder of images or an .npz file. Received: "),
