@@ -59,7 +59,7 @@ def read_parts(paths):
         if common:
             raise InputError(
                 f"{paths.get(second) or paths['train']}: expected an image in one split only. Received: {len(common)} "
-                f"images of the {second} split that are also in the {first} split, {', '.join(common[:5])}"
+                f"images of the {second} split that are also in the {first} split: {', '.join(common[:5])}"
             )
     return parts
 

@@ -159,7 +159,7 @@ class Program:
         require_aside_unused(out)
 
     def _check_start(self, options):
-        """Raise `InputError` unless --start-from names a finished run with the codec and the schedule of this run."""
+        """Raise `InputError` unless --start-from names a finished run with the same codec and schedule as this run."""
         start = RunFolder.load(options.run.start_from)
         old_options = self.options_of(start)
         old, new = (values_of(each) | getattr(each, "resolved", {}) for each in (old_options, options))

@@ -75,7 +75,7 @@ def aside_of(path):
 def set_aside(path):
     """Rename the folder of a run that `--overwrite` replaces. The old run remains until the new run has finished.
 
-    If the folder contains an unfinished run and a finished run has already been renamed, delete the unfinished run.
+    If `path` contains an unfinished run and `aside_of(path)` a finished run, delete the unfinished run instead.
     """
     path, aside = pathlib.Path(path), aside_of(path)
     if not _is_run(path):

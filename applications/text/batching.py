@@ -99,7 +99,7 @@ def bucketed_dataset(sources, targets, batch_size, seed=0, first_epoch=None):
         sides = ([side[row] for row in rows.tolist()] for side in (sources, targets))
         return teacher_forced(*sides, shapes[buckets[rows].max()])
 
-    # Use a weak reference, because TensorFlow never releases the functions that it calls, so the files would stay open.
+    # TensorFlow never releases the lambda below. The weak reference lets Python delete `read` and close its files.
     reader = weakref.ref(read)
 
     def batch_of_rows(rows):

@@ -23,9 +23,9 @@ class WordPerplexity(keras_vattn.Perplexity):
 
 
 def likelihood_report(log_likelihood, batches):
-    """Return a dictionary: "perplexity" is per token, "nats" is the mean -log p of a sentence, "num_tokens" is a count.
+    """Return a dictionary: "perplexity" (per token), "nats" (the mean -log p of a sentence), and "num_tokens".
 
-    `log_likelihood(inputs, target, batch_index)` returns log p of the target (B, T) in nats; all its values are summed.
+    `log_likelihood(inputs, target, batch_index)` returns log p in nats, per word (0 for padding) or per sentence.
     """
     total, tokens, rows = 0.0, 0, 0
     for number, (inputs, target) in enumerate(progress(batches, "likelihood")):

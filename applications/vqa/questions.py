@@ -21,8 +21,8 @@ NUM_VOTES = 10
 
 @dataclasses.dataclass
 class Questions:
-    """Questions as columns. `votes` lists the normalised answer of each person; `types` are from `TYPES`. `cells`,
-    if known, is the region that answers each question, or -1 if there is no such region."""
+    """Columns with one entry per question: `votes` contains a list of the normalised answers of several people,
+    `types` one of `TYPES`, and `cells` the index of the region that shows the answer, or -1 if no region does."""
 
     ids: list
     images: list

@@ -113,8 +113,8 @@ class CompiledFunction:
         setattr(self.model, self.name, self)
 
     def remove(self, request):
-        """Remove a request. After the last request, restore the original function if Keras has compiled it. If not,
-        keep this object in the model, because `predict` in another thread may be about to call the object."""
+        """Remove a request. After the last request, put the original function back into the model. If Keras has not yet
+        compiled that function, leave `self` in the model, because another thread may be about to call `self`."""
         self.functions.pop(request, None)
         if len(self.functions) == 1 and self.functions[None] is not None:
             setattr(self.model, self.name, self.functions[None])

@@ -202,7 +202,7 @@ class LatentObjective:
             return pair
         if training:
             raise ValueError(
-                f"{pair} needs posterior logits in training. Only a prediction works without them. "
+                f"{pair} needs posterior logits in training. Predictions do not need them. "
                 "Received: posterior_logits=None, training=True"
             )
         return self._marginal

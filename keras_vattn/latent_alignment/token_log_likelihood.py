@@ -18,7 +18,7 @@ from keras_vattn.support.validation import integer, positive_integer, refuse_ign
 # only training, because the backward pass recomputes the logits of all rows that are not in the first chunk.
 CHUNK_ENTRIES = 2**26
 PREDICTION_ENTRIES = 2**23
-# Number of blocks in the first chunk if there are several candidates. Blocks without a gradient are skipped.
+# For K > 1 candidates, the first chunk is split into blocks. The backward pass skips blocks whose gradient is 0.
 NUM_BLOCKS = 8
 
 

@@ -332,6 +332,6 @@ def _check_shapes(nodes_shape, edges_shape):
     """Raise ValueError unless the shapes are (N, D) and (E, 2)."""
     if len(nodes_shape) != 2 or len(edges_shape) != 2 or edges_shape[1] not in (2, None):
         raise ValueError(
-            "`nodes` must have shape (nodes, width) and `edges` (edges, 2), with a source and a target. "
+            "`nodes` must have shape (N, D), and `edges` (E, 2): the source and the target of each edge. "
             f"Received: nodes.shape={tuple(nodes_shape)}, edges.shape={tuple(edges_shape)}"
         )

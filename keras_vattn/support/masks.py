@@ -41,7 +41,7 @@ def both(first, second):
 
 
 def zero_unseen(mask, *sequences):
-    """Return sequences (B, S, D) with 0 at positions that are masked for all queries. Return `None` for `None`.
+    """Return sequences (B, S, D) with 0 at positions that are masked for all queries. A sequence may be `None`.
 
     Masked positions may contain NaN, and NaN times a weight of 0 is NaN.
     """

@@ -69,8 +69,8 @@ def project(dense, x, num_leading):
     """Return dense(x), computed with one rank-2 product, so that the gradient of the kernel is also one product.
 
     Args:
-        dense: A `keras.layers.EinsumDense`. The first axes of its kernel are the axes of x after the leading axes; the
-            other axes of the kernel are the output axes.
+        dense: A `keras.layers.EinsumDense`. The product sums over all axes of x except the leading axes. The kernel has
+            these summed axes first, and then the output axes.
         x: Tensor (..., D), or (..., H, D).
         num_leading: Number of leading axes, which x and the result share.
     """

@@ -75,7 +75,7 @@ def exponential_gap(x):
 
 @custom_gradient
 def bounded_exponential_gap(x):
-    """Return `exponential_gap(x)` for any x. Above x = 60, the exponential grows slowly and does not overflow."""
+    """Return `exponential_gap(x)`, which does not overflow: for x > 60, exp(x) is replaced by exp(60) (x - 59)."""
     inside = ops.minimum(x, LARGEST_EXPONENT)
     growth = ops.expm1(inside)
     return gap_of_expm1(growth * (1.0 + (x - inside)), x), lambda upstream: upstream * growth
@@ -95,7 +95,7 @@ def scaled_exponential_gap(log_scale, x):
 @custom_gradient
 def log_gamma_remainder(log_x):
     """Return log Gamma(x) - x log x + x for x = exp(log_x), where x may be too small or too large for a float32."""
-    # Compute `log_gamma_bent` from log x. If x is outside the range of float32, only the logarithmic term matters.
+    # Compute `log_gamma_bent` from log x. If x is outside the range of float32, the result is linear in log x.
     inside = ops.minimum(log_x, LARGEST_EXPONENT)
     x = ops.exp(inside)
     w = 1.0 / (1.0 + x)

@@ -56,7 +56,7 @@ class TracedStep:
         self._outer_variables, self._reads = [variables[handle] for handle in reads], list(reads.values())
 
     def read(self):
-        """Return a list of the values of captured tensors and variables, and a list of the kernels of the products.
+        """Return two lists: values of captured tensors and variables, and kernels of the recorded matrix products.
 
         Call this only once, because the step then deletes its references to outer tensors and variables. TensorFlow may
         keep a graph, and thus the step, until the process ends. Without the references, layers and weights are freed.
