@@ -60,8 +60,8 @@ def linear_decay(learning_rate, num_steps, warmup_steps):
 
 
 class WarmUp(schedules.LearningRateSchedule):
-    """Adds a linear warm-up to a schedule. `schedule` starts after `first_step` steps. The rate grows from 0 in
-    `num_increments` equal increments, one every `steps_per_increment` steps; with 0 increments there is no warm-up."""
+    """Multiplies a schedule by a factor that grows from 1 / `num_increments` to 1, by 1 / `num_increments` every
+    `steps_per_increment` steps. With 0 increments, the factor is 1. The schedule begins after `first_step` steps."""
 
     def __init__(self, schedule, first_step, num_increments, steps_per_increment=1):
         self.schedule = schedule

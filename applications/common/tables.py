@@ -74,7 +74,7 @@ def main_table(columns, records, first=("model",), first_of=lambda name: (name,)
         records: Dictionary from the name of a model to a list of records, one per seed.
         first: Headings of the columns to the left of the metrics.
         first_of: Function from the name of a model to the cells in the columns `first`.
-        published: Function from the name of a model and the title of a column to a paper's number, or "-".
+        published: Function (model name, column title) that returns the value in the paper, or "-".
     """
     cells = dict(zip(first, zip(*map(first_of, records), strict=True), strict=True))
     for column in _available(columns, records):

@@ -146,7 +146,7 @@ class TrainingRun(Run):
                 print(counts_of(name, report), flush=True)
 
     def _num_shared_weights(self):
-        """Return how many weights `fit` will copy from the old run; raise `InputError` if shapes differ."""
+        """Return how many weights `fit` will copy from the run that --start-from names."""
         _, names, arrays, _ = self._start
         shapes = {name: array.shape for name, array in zip(names, arrays, strict=True)}
         shared = [weight for weight in self.models.training.weights if weight.path in shapes]

@@ -136,7 +136,7 @@ def _example(position, row, indices, width, task):
     if task.labels and label not in task.labels:
         raise InputError(f"{position}: expected one of the labels {', '.join(task.labels)}. Received: {label[:40]!r}")
     if not all(text is None or has_word(text) for text in (first, second)):
-        raise InputError(f"{position}: expected texts with words. Received an empty text.")
+        raise InputError(f"{position}: expected a text with visible characters. Received a blank text.")
     if task.kind != "score":
         return first, second, label
     with contextlib.suppress(ValueError):
@@ -188,10 +188,10 @@ class Encoded:
         part: `Texts` or `spans.Questions`.
         ids: Token ids with special tokens, ragged (N, None). For questions, each row is a window: [CLS] question [SEP]
             chunk of the context [SEP].
-        num_first: Number of tokens before the second text.
+        num_first: Number of tokens before the second text of a pair or, for questions, before the context.
         targets: Classes (N,), scores (N,), or the indices (N, 2) of the first and last answer token, 0 for no answer.
         report: Counts of examples and tokens.
-        questions: Index of the question of each window; `None` if the task has no questions.
+        questions: For each window, the index of its question; `None` if the task has no questions.
         places: Character offsets (start, end) of each context token; `None` if the task has no questions.
     """
 

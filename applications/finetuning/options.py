@@ -16,7 +16,7 @@ class Task:
     """The kind of output that a task requires, and the format of the data files."""
 
     kind: Literal["classes", "score", "span"] = "classes"
-    # Column names of the text, the second text of a pair or `None`, and the label.
+    # Names of three columns: the text, the second text (`None` without pairs), and the label or score.
     columns: tuple = ("sentence", None, "label")
     # Column indices in files without a header; `None` if files have a header.
     places: tuple | None = None

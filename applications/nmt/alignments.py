@@ -44,9 +44,7 @@ def links_of_line(path, number, line):
             )
         i, j = int(match[1]), int(match[3])
         if i < 0 or j < 0:
-            raise InputError(
-                f"{path}:{number}: expected word indices of at least 0, counted from 0. Received: {field!r}"
-            )
+            raise InputError(f"{path}:{number}: expected nonnegative word indices, counted from 0. Received: {field!r}")
         (sure if match[2] == "-" else possible).add((i, j))
     return Links(sure, possible)
 

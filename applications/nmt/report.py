@@ -127,7 +127,7 @@ def quality(hypotheses, references, lowercase):
 
 
 def translation_metrics(lowercase):
-    """Return sacrebleu's BLEU and chrF. With `lowercase`, both metrics ignore case, as their signatures show."""
+    """Return sacrebleu's BLEU and chrF. With `lowercase`, both ignore case, and their sacrebleu signatures say so."""
     return {
         "bleu": sacrebleu.metrics.BLEU(lowercase=lowercase, force=True, tokenize="13a"),
         "chrf": sacrebleu.metrics.CHRF(lowercase=lowercase),

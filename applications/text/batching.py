@@ -29,7 +29,7 @@ def num_buckets(num_rows, batch_size):
 
 
 def bucket_shapes(sources, targets, max_parts=MAX_SHAPES):
-    """Return the padded lengths (S, T) of at most `max_parts` buckets: an int32 array (buckets, 2), increasing.
+    """Return the padded lengths (S, T) of at most `max_parts` buckets, the smallest first: int32 (buckets, 2).
 
     Each pair has a rank by its source length and a rank by its target length. Pairs are sorted by the larger rank,
     because a pair fits a bucket only if both its lengths fit. The sorted pairs are cut into buckets such that the sum

@@ -131,7 +131,7 @@ class Vocabulary:
 
 @dataclasses.dataclass
 class EncodingReport:
-    """Counts the truncated sentences and, after truncation, the unknown tokens and all tokens of a data set."""
+    """Counts for a data set: truncated sentences, and the unknown tokens and all tokens after truncation."""
 
     num_truncated: int
     num_unknown: int

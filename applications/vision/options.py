@@ -117,7 +117,7 @@ class AlignmentOptions(PublishedOptions):
 
 @dataclasses.dataclass
 class FeaturesOptions:
-    """Compute region features of images, and write them for `train --features`, together with the extractor."""
+    """Compute region features of images for `train --features`. The output folder also contains the extractor."""
 
     images: ImageSource
     """Folder of images, or an .npz with one array (N, H, W, 3)."""

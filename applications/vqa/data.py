@@ -138,8 +138,8 @@ class EncodedPart(Part):
         return self._with_regions(dataset, options)
 
     def batches(self, options, first_epoch=None):
-        """Return batches (inputs, targets) of the `usable` questions: one pass in order or, for training, an endless
-        shuffled dataset that starts with `first_epoch`."""
+        """Return batches (inputs, targets) of the `usable` questions: one pass in order if `first_epoch` is `None`;
+        otherwise an endless, shuffled dataset that starts with this epoch."""
         usable, seed = np.flatnonzero(self.usable), options.run.seed
         votes = self.votes[usable]
         with tf.device("CPU:0"):

@@ -1,11 +1,11 @@
 """Build models that answer questions about images, with the architectures updown and mcan.
 
-Updown is bottom-up top-down attention (Anderson et al. 2018, as in Deng et al. 2018, appendix B). z is the position of
-the region x_z, q the question and y the answer:
+Updown is bottom-up top-down attention (Anderson et al. 2018), as in Deng et al. 2018, section 4 and appendix B. z is
+the position of the region x_z, q the question and y the answer:
 
     p(z | x, q) = softmax_z w^T tanh(W_1 x_z + W_2 q)
     p(y | x, q, z) = softmax W dropout(relu(V [x_z; q]))
-    q(z | x, q, y) = softmax_z u^T tanh(U_1 (x_z * relu(V_1 h_y)) + U_2 (q * relu(V_2 h_y)))  (section 4)
+    q(z | x, q, y) = softmax_z u^T tanh(U_1 (x_z * relu(V_1 h_y)) + U_2 (q * relu(V_2 h_y)))
 
 Each model maximises one of these objectives:
 
@@ -19,7 +19,7 @@ Mcan is modular co-attention (Yu et al. 2019). It maximises log p(y | x, q) or, 
 al. 2020, E_w log p(y | x, q, w) - KL(q(w) || prior). All models return the objective (B,) without the KL, because the
 attention layers add the KL to the loss.
 
-Shapes: B examples, R regions of width D, L words of the question, V answers, K candidates of an alignment.
+Shapes: B examples, R regions of width D, L words of the question, V answers.
 """
 
 import dataclasses

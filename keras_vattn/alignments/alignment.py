@@ -42,7 +42,7 @@ class Alignment:
 
     def noise(self, shape, seed):
         """Return the noise for all steps of a loop: a tensor, a dictionary of tensors, or `None` if the alignment has
-        no noise. The leading axes of each tensor are all axes of `shape` but the last.
+        no noise. The shape of each tensor begins with `shape[:-1]`.
 
         Args:
             shape: Shape of the logits.

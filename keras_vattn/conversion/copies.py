@@ -69,7 +69,7 @@ def rebuild(config, model):
 
 
 def refuse_changed_layers(model, lora=True):
-    """Raise ValueError if a model has quantized layers or, with `lora=True`, LoRA layers: its config omits them."""
+    """Raise ValueError if a layer is quantized or has LoRA (with `lora=True`), because rebuilding may lose these changes."""
     for x in keras_private.flatten_layers(model):
         has_lora = lora and getattr(x, "lora_enabled", False)
         if has_lora or getattr(x, "quantization_mode", None) is not None:

@@ -29,7 +29,7 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-# If an attention layer has no softmax layer, the conversion adds a softmax layer as an attribute of this name.
+# Name of the softmax layer that the conversion adds to an attention layer without a softmax layer.
 SOFTMAX_NAME = "drawn_softmax"
 _NAMES = {"softmax", "dot_product_attention"}
 # The softmax layer of the attention layer that this thread currently calls.
@@ -38,7 +38,7 @@ _SUBSTITUTE = contextvars.ContextVar("substitute_softmax", default=None)
 
 @functools.cache
 def redirected_functions(layer_class):
-    """Return copies of the functions of a class that call Keras's softmax. The copies call a softmax layer instead."""
+    """Return copies of all methods that call Keras's softmax. The copies call a softmax layer instead."""
     functions = {name: x for name, x in non_keras_functions(layer_class).items() if _calls_softmax(x)}
     return {name: _with_substitute(_with_replaced_globals(x)) for name, x in functions.items()}
 
@@ -92,7 +92,7 @@ _REPLACEMENTS = {
 
 
 def _replacement(x):
-    """Return the replacement of a global variable, or the variable itself if it does not call Keras's softmax."""
+    """Return a redirected version of a module or of a function that calls softmax; return other objects unchanged."""
     if _is_keras_module(x):
         return _Module(x)
     if _is_replaced(x):

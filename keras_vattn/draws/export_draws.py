@@ -86,7 +86,7 @@ def export_draws(
     if positive_number("temperature", temperature) != 1.0 and outputs != "logits":
         raise ValueError(f'`temperature` divides logits. Received: temperature={temperature}, outputs="{outputs}"')
     if not model.built:
-        raise ValueError(f"`export_draws` needs a built model: call it once. Received: {model.name}.built=False")
+        raise ValueError(f"`export_draws` needs a built model: call the model once. Received: {model.name}.built=False")
     # Check the number of outputs early, if the model lists its outputs before it is called.
     _single_output(getattr(model, "outputs", None) or [None])
     preprocessor = getattr(model, "preprocessor", None) if preprocessor is None else preprocessor

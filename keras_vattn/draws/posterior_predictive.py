@@ -17,10 +17,10 @@ def posterior_predictive(
     The first call of the attention must already use `return_attention_scores=True`, because a second call only for the
     weights fails in Keras 3.15 ("Output with path ... is not connected").
 
-    Unlike with `training=True`, with `dropout=True` the model runs in inference mode, so batch normalization uses its
-    moving averages. Dropout is active only in layers with a seed generator and a `rate`, `dropout`,
-    `recurrent_dropout`, `feature_dropout` or `dropout_rate` above 0, including `keras_vattn.WordDropout`. Sampling
-    changes no Keras variables, such as moving averages, counts of training calls, the logged KL or seed generators.
+    With `dropout=True`, the model still runs in inference mode, so batch normalization uses its moving averages.
+    Dropout is active only in layers with a seed generator and a `rate`, `dropout`, `recurrent_dropout`,
+    `feature_dropout` or `dropout_rate` above 0, including `keras_vattn.WordDropout`. Sampling does not change any Keras
+    variable: moving averages, counts of training calls, the logged KL and seed generators stay the same.
 
     Operations that do not depend on the noise run once per batch. All other operations run for several draws at a time,
     up to `max_rows` rows, so the noise depends on the seed, `num_samples`, `batch_size` and `max_rows`. A model runs

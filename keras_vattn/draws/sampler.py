@@ -67,7 +67,7 @@ class Sampler:
 
     def __init__(self, model, dropout=False, posterior=True):
         if not model.built:
-            raise ValueError(f"Sampling needs a built model: call it once. Received: {model.name}.built=False")
+            raise ValueError(f"Sampling needs a built model: call the model once. Received: {model.name}.built=False")
         self.model = model
         self.layers = keras_private.flatten_layers(model)
         all_dropouts = [layer for layer in self.layers if has_dropout(layer)]
@@ -89,7 +89,7 @@ class Sampler:
             )
         # A layer with dropout passes training=True to its BatchNormalization, which must remain in inference mode.
         normalizations = [x for x in self.layers if self.dropouts and isinstance(x, layers.BatchNormalization)]
-        # Add inactive layers too, so that this request overrides an outer request.
+        # Without `dropout`, the `None` entries cancel the dropout of an outer `drawn_from`.
         self._training = dict.fromkeys(all_dropouts, True if dropout else None) | dict.fromkeys(normalizations, False)
         # `Draws()` sets no seed, so a layer uses its seed generator, which returns seeds of the `SeededScope`.
         self._draws = dict.fromkeys(filter(is_stochastic, self.layers), Draws() if posterior else None)

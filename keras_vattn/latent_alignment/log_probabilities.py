@@ -16,7 +16,7 @@ def log_probabilities(logits, keys):
         logits: (B, T, S).
         keys: A `keras_vattn.DenseKeys`.
     """
-    # `maximum` treats a key with a logit of -inf as masked.
+    # A valid key with a logit of -inf also gets `LOG_ZERO`, from `maximum`.
     return keys.where_valid(ops.maximum(keys.log_softmax(logits), LOG_ZERO), LOG_ZERO)
 
 

@@ -88,7 +88,7 @@ class GaussianLatent(GaussianLayer):
 
         Args:
             inputs: (B, ..., D).
-            kernels: Result of `kernels`, or `None`.
+            kernels: Result of the method `kernels`, or `None`.
         """
         mean, log_scale = self.linear(inputs, kernels)
         return {"mean": mean, "log_scale": clip_log_scale(log_scale)}

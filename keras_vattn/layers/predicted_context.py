@@ -96,7 +96,7 @@ class PredictedContext(GaussianLayer):
 
         Args:
             inputs: z, (B, ..., D).
-            kernels: Result of `kernels`, or `None`.
+            kernels: Result of the method `kernels`, or `None`.
         """
         mean, log_scale = self.linear(inputs, kernels)
         above = ops.softplus(ops.cast(log_scale, "float32"))

@@ -9,13 +9,13 @@ from keras_vattn.support.products import matmul, product
 class Bilinear(Score):
     """Bilinear score, Luong's "general" (Luong et al. 2015, section 3.1; Bahuleyan et al. 2018, below eq. 4).
 
-    W multiplies the keys, so a decoder computes this product only once per memory.
+    A decoder multiplies W by the keys only once per memory, not at every step.
 
     Formula:
         phi_(t,s) = "query"_t^T W "key"_s
 
     Args:
-        kernel_initializer: Initializer of the transposed W, of shape (Dk, Dq). Defaults to `"glorot_uniform"`.
+        kernel_initializer: Initializer of the kernel, the transpose of W, (Dk, Dq). Defaults to `"glorot_uniform"`.
 
     Call arguments:
         query: (B, T, Dq).

@@ -142,7 +142,7 @@ def test_a_subclassed_model_and_a_layer():
             return self.latent(x)
 
     model = Model()
-    with pytest.raises(ValueError, match=r"call it once\. Received: .*built=False"):
+    with pytest.raises(ValueError, match=r"call the model once\. Received: .*built=False"):
         draw(model, X, 2)
     model(X)
     np.testing.assert_array_equal(draw(model, X, 2, seed=1), draw(model.latent, X, 2, seed=1))

@@ -129,7 +129,7 @@ def test_threads_share_an_untraced_sampler():
 
 
 def test_an_unbuilt_model_is_refused():
-    with pytest.raises(ValueError, match=r"needs a built model: call it once\. Received: .*\.built=False"):
+    with pytest.raises(ValueError, match=r"needs a built model: call the model once\. Received: .*\.built=False"):
         Sampler(keras.Sequential([keras_vattn.GaussianLatent(2)]))
 
 

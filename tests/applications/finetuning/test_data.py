@@ -75,8 +75,8 @@ def test_custom_columns(tmp_path):
         ),
         ("sst2", "sentence\tlabel\na\t1\nb\n", "train.tsv:3: expected at least 2 columns. Received: 1"),
         ("sst2", "sentence\tlabel\na\t\n", "train.tsv:2: expected a label"),
-        ("sst2", "sentence\tlabel\n \t1\n", "train.tsv:2: expected texts with words"),
-        ("sst2", "sentence\tlabel\n\u200b\t1\n", "train.tsv:2: expected texts with words"),
+        ("sst2", "sentence\tlabel\n \t1\n", "train.tsv:2: expected a text with visible"),
+        ("sst2", "sentence\tlabel\n\u200b\t1\n", "train.tsv:2: expected a text with visible"),
         (
             "sst2",
             "sentence\tsentence\tlabel\na\tb\t1\n",
