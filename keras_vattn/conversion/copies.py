@@ -69,7 +69,7 @@ def rebuild(config, model):
 
 
 def refuse_changed_layers(model, lora=True):
-    """Raise ValueError if a layer is quantized or has LoRA (with `lora=True`), because rebuilding may lose these changes."""
+    """Raise ValueError if a layer is quantized or, with `lora=True`, has LoRA: a rebuilt model may lack both."""
     for x in keras_private.flatten_layers(model):
         has_lora = lora and getattr(x, "lora_enabled", False)
         if has_lora or getattr(x, "quantization_mode", None) is not None:
