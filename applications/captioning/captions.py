@@ -111,7 +111,7 @@ def _captions(path, images, pairs):
     captions_of = {image: [] for image in images}
     if len(captions_of) < len(images):
         repeated = [image for image, count in collections.Counter(images).items() if count > 1]
-        raise InputError(f"{path}: expected every image once. Received: {', '.join(repeated[:5])} repeated")
+        raise InputError(f"{path}: expected one entry per image. Received: several for {', '.join(repeated[:5])}")
     skipped = 0
     for image, caption in pairs:
         if image not in captions_of:

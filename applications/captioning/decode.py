@@ -1,4 +1,4 @@
-"""Caption images or precomputed features, using a module that can be exported.
+"""Caption images or precomputed features. `Captioner` can be exported as a SavedModel.
 
 Shapes: B images, R regions of width D, T words of a caption with the end token, S samples.
 """

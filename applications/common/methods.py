@@ -76,7 +76,7 @@ class Uncertainty:
         options, rows = comparison.options, {}
         corruption = self.corruption if options.corruption is None else options.corruption
         words = ["--corruption", str(corruption), *(() if options.other is None else ("--other", options.other))]
-        # Ensemble members need no sampled predictions: an ensemble averages predictions at the mean of the attention.
+        # An ensemble averages its members' predictions at the mean of the attention, so members need no draws.
         no_draws = ["--num-draws", "0"]
         reports = comparison.evaluate(
             _COMPARED,
@@ -162,7 +162,7 @@ def _with_temperature(sets):
 
 
 def _ensemble(members):
-    """Merge the `sets` of M ensemble members. In the result, "mean" contains the predictions of all M members."""
+    """Merge the `sets` (see `figures`) of all members: concatenate their "mean" predictions, and add up "mean_ms"."""
     return {
         name: x
         | {

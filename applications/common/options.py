@@ -254,7 +254,7 @@ class CompareOptions:
         if not self.models:
             raise InputError("--models: name at least one model.")
         if len(set(self.models)) < len(self.models):
-            raise InputError(f"--models: name every model once. Received: {' '.join(self.models)}")
+            raise InputError(f"--models: expected each model only once. Received: {' '.join(self.models)}")
         path = None if self.results is None else pathlib.Path(self.results)
         if path is not None and not (path.suffix == ".json" and path.parent.is_dir()):
             raise InputError(f"--results: must be a .json file in an existing folder. Received: {path}")

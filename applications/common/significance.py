@@ -17,7 +17,7 @@ class Interval(typing.NamedTuple):
 
 def corpus_score(metric, hypotheses, references):
     """Return a function that maps an array of sentence indices to the sacrebleu corpus score of these sentences."""
-    # As sacrebleu does, resample with its private methods: a corpus score depends only on sums of sentence counts.
+    # A corpus score needs only sums of counts per sentence. sacrebleu resamples with the same private methods.
     counts = np.asarray(metric._extract_corpus_statistics(hypotheses, [references]), np.float64)
     return lambda rows: metric._compute_score_from_stats(counts[rows].sum(axis=0).tolist()).score
 

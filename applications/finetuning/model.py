@@ -54,7 +54,7 @@ def build(options, codec):
 
 
 def bayesian(options, backbone):
-    """Convert the attention of a transformer to stochastic attention, except for the model deterministic."""
+    """Convert a transformer to stochastic attention. For the model "deterministic", return it unchanged."""
     if options.model == "deterministic":
         return backbone
     values, seed = options.alignment, options.run.layer_seed(1)

@@ -1,4 +1,4 @@
-"""Classify or score texts with a fine-tuned model, in a module that can be exported.
+"""Classify or score texts with a fine-tuned model. `Predictor` can be exported as a SavedModel.
 
 Shapes: B texts, C classes, S samples.
 """

@@ -60,7 +60,7 @@ def read_squad(path):
 
 
 def windows_of(encoder, part, stride):
-    """Split the context of each question into windows, and return the windows as fields of `data.Encoded`."""
+    """Split the context of each question into windows. Return a dictionary with fields of `data.Encoded`."""
     start, end = encoder.tokenizer.cls_token_id, encoder.tokenizer.sep_token_id
     context, windows = None, []
     for index, question in enumerate(encoder.pieces(part.questions).to_list()):
@@ -151,5 +151,5 @@ def figures(answers, part):
 
 
 def span_losses(targets, logits):
-    """Return the cross-entropies (B,) of the first and of the last token, given targets (B, 2) and logits (B, L, 2)."""
+    """Return the cross-entropies (B,) of the first and last answer token, for targets (B, 2) and logits (B, L, 2)."""
     return [tf.nn.sparse_softmax_cross_entropy_with_logits(targets[:, end], logits[:, :, end]) for end in (0, 1)]

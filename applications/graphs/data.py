@@ -149,7 +149,7 @@ def _check_arrays(origin, graph):
     if len(wrong):
         node, column = wrong[0]
         feature = column + 1 if graph.columns is None else graph.columns[column]
-        raise InputError(f"{origin}: node {graph.name(node)}: expected a finite number as feature {feature}.")
+        raise InputError(f"{origin}: node {graph.name(node)}: expected feature {feature} to be a finite number.")
     if len(labels) != count:
         raise InputError(f"{origin}: expected a label for each of {count} nodes. Received: {len(labels)}")
     if labels.max(initial=-1) >= count:
@@ -185,7 +185,7 @@ def _checked(origin, graph, splits):
         raise InputError(f"{origin}: expected node numbers below {len(graph.labels)} in splits. Received: {wrong[0]}")
     nodes, counts = np.unique(all_nodes, return_counts=True)
     if (counts > 1).any():
-        raise InputError(f"{origin}: expected a node in one split only. Received: {graph.name(nodes[counts > 1][0])}")
+        raise InputError(f"{origin}: expected no node in two splits. Received: {graph.name(nodes[counts > 1][0])}")
     parts = {name: nodes[graph.labels[nodes] >= 0] for name, nodes in splits.items()}
     for name in ("train", "valid"):
         if name not in parts:

@@ -1,4 +1,4 @@
-"""Classify the nodes of a graph, given its features and edges, in a module that can be exported.
+"""Classify the nodes of a graph, given its features and edges. `Classifier` can be exported as a SavedModel.
 
 Shapes: N nodes, D features, E edges, C classes, S samples.
 """

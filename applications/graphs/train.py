@@ -1,4 +1,4 @@
-"""Train a classifier of the nodes of a graph."""
+"""Train a model that classifies the nodes of a graph."""
 
 import keras
 import numpy as np

@@ -1,4 +1,4 @@
-"""Computes risk-coverage curves: the quality of the generated sentences about which a model is most certain."""
+"""Computes risk-coverage curves: the quality of the 10%, 20%, ..., 100% most certain sentences of a model."""
 
 import numpy as np
 

@@ -45,7 +45,7 @@ def has_word(text):
 
 
 def repair_hint(skip_invalid):
-    """Return the end of an error message about an invalid line, which says how to repair it."""
+    """Return advice on how to repair an invalid line, for the end of an error message."""
     return "fix the line" + ("" if skip_invalid is None else ", or skip such lines with --skip-invalid")
 
 

@@ -189,7 +189,7 @@ class TextEncoder(tf.Module):
         return IdRows.joined(encoded()), report
 
     def tokens(self, ids):
-        """Convert integer ids of any shape to their tokens, strings of this shape."""
+        """Convert integer ids to tokens, a string tensor of the same shape."""
         with tf.device("CPU:0"):
             return tf.gather(self.token_of_id, ids)
 

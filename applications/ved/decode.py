@@ -1,4 +1,4 @@
-"""Generate sentences with a trained variational encoder-decoder, using a module that can be exported."""
+"""Generate sentences with a variational encoder-decoder. `Generator` can be exported as a SavedModel."""
 
 import numpy as np
 import tensorflow as tf

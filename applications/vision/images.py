@@ -28,7 +28,7 @@ _ORIENTATION, _SHORT = 0x0112, 3
 def image_id(name):
     """Return the id of an image as a str. `name` is a number, or the path or name of a file; its extension is optional.
 
-    If the name is a number or belongs to a COCO image, the id is the number without leading zeros.
+    For a number or the file name of a COCO image, the id is the number without leading zeros.
 
     >>> image_id("images/COCO_train2014_000000000139.jpg"), image_id(139), image_id("synpic54610.jpg")
     ('139', '139', 'synpic54610')

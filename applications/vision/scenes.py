@@ -116,7 +116,7 @@ class Question(typing.NamedTuple):
 
 @functools.lru_cache(1)
 def scenes(count, seed=0):
-    """Return a tuple with the scenes 0 to count - 1 for a seed. The programs always use seed 0."""
+    """Return a tuple of `count` scenes, generated from a seed. The programs always use seed 0."""
     return tuple(_scene(seed, index) for index in range(count))
 
 

@@ -1,4 +1,4 @@
-"""Answer questions about images or precomputed features, using a module that can be exported.
+"""Answer questions about images or precomputed features. `Answerer` can be exported as a SavedModel.
 
 Shapes: B questions, R regions of width D, V answers in the vocabulary, S samples.
 """

@@ -1,4 +1,4 @@
-"""Generate, reconstruct and score sentences with a trained model, using a module that can be exported.
+"""Generate, reconstruct and score sentences with a trained model. `Writer` can be exported as a SavedModel.
 
 Shapes: B sentences, S words, T words with the end token, Z units of z_enc, L words of a generated sentence, n samples.
 """

@@ -121,7 +121,7 @@ class Summarizer:
 
 
 def summarize(options):
-    """Run the command `summarize`: write summaries. If references are given, print the ROUGE of all methods."""
+    """Run the command `summarize`: write summaries. If references are given, print the ROUGE scores of all methods."""
     run = load_run(PROGRAM.application(), options.run)
     if options.documents is None:
         topics, max_words = embedded_topics(), options.max_words or 250

@@ -112,7 +112,7 @@ class Keys:
         return x if self.valid is None else ops.where(self.valid, x, other)
 
     def zero_masked(self, x):
-        """Convert x to float32, and replace its invalid entries with 0."""
+        """Convert x to float32, and set the masked (invalid) entries to 0."""
         return self.where_valid(ops.cast(x, "float32"), 0.0)
 
     def mask_out(self, logits):

@@ -82,7 +82,7 @@ class Weibull(Alignment):
             refuse_unread(self, "kl_of", parameterization="normalized", kl_estimator="analytic")
 
     def noise(self, shape, seed):
-        """Return log(-log(1 - u)) / k, computed once so that a loop does not recompute it in every step."""
+        """Return log(-log(1 - u)) / k for uniform noise u. A decoder computes this once, before its loop."""
         return log_noise(self.k, shape, seed)
 
     def perturb(self, logits, noise, keys):

@@ -49,8 +49,8 @@ class Context(FeatureInputs, keras.layers.Layer):
         return mean
 
     def distribution(self, mean, parameters):
-        """Return q, a TensorFlow Probability distribution with batch shape (B, T) and event shape (D,). A context with
-        a KL also defines `prior_distribution`, which returns p; the KL is `tfd.kl_divergence(q, p)`."""
+        """Return q, a TensorFlow Probability distribution with batch shape (B, T) and event shape (D,). If the
+        context has a KL, `prior_distribution` returns p, and the KL is `tfd.kl_divergence(q, p)`."""
         return tfp.VectorDeterministic(mean)
 
     def prior_distribution(self, mean, prior_mean):

@@ -8,7 +8,7 @@ from keras import ops
 
 from keras_vattn.support.masks import both
 
-# Whether the attention layer that this thread currently calls has the same query and value.
+# True while this thread calls an attention layer whose query and value are the same tensor.
 _IS_SELF_ATTENTION = contextvars.ContextVar("attends_to_itself", default=False)
 
 

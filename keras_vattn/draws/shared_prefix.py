@@ -39,7 +39,7 @@ class SharedPrefix:
         self.outputs = self.traced.outputs
         effects = self._effects()
         targets = [*self.outputs, *(x for operation in effects for x in operation.inputs)]
-        # Maps the name of each tensor on the cut to whether its axis 0 is the batch axis.
+        # Keys: names of the tensors that the prefix passes to the remainder. Values: whether axis 0 is the batch axis.
         self.has_rows = self._cut(targets, flat_tensors(batch))
         shared = [self.traced.graph.get_tensor_by_name(name) for name in self.has_rows]
         prefix = self.traced.prune(self.inputs, shared) if shared else lambda *inputs: []

@@ -83,7 +83,7 @@ def chosen_log_likelihood(inputs, kernel, bias, targets, chunk_size, row_mask=No
 
 @dataclasses.dataclass(frozen=True)
 class _Labels:
-    """Targets as labels, int64 (R,)."""
+    """Targets as one label per row, int64 (R,)."""
 
     labels: tf.Tensor
 

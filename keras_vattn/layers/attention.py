@@ -291,8 +291,7 @@ class Attention(AttentionSteps):
 
 
 def _unpack_list(inputs, arguments, options):
-    """Return the query, the other positional arguments and the options of a call whose first argument is a list, as in
-    `keras.layers.Attention`."""
+    """Unpack a list of inputs, as in `keras.layers.Attention`. Return the query, the other inputs and the options."""
     if not 2 <= len(inputs) <= 3 or arguments:
         raise ValueError(
             "A list of inputs is [query, value] or [query, value, key]; pass all other arguments by name. "

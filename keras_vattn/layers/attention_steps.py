@@ -23,7 +23,7 @@ class AttentionSteps(ChunkedAttention):
             mask: Boolean tensor that broadcasts to (B, T, S), or `None`.
         """
         if mask is None and value.shape[1] == 0:
-            # If S is 0, mask all queries, so that the context is zero, without noise or KL.
+            # If S is 0, an empty mask makes every query fully masked, so that its context and its KL are zero.
             mask = ops.zeros((1, 1, 0), "bool")
         keys = DenseKeys(mask)
         value, key = zero_unseen(mask, value, key)

@@ -70,7 +70,7 @@ class Perplexity(keras.metrics.Metric):
         y_true = ops.convert_to_tensor(y_true)
         if len(y_true.shape) != 2:
             raise ValueError(
-                "A perplexity counts words: `y_true` must be integer labels of shape (batch, time). "
+                "`Perplexity` averages over words: `y_true` must be integer labels of shape (batch, time). "
                 f"Received: y_true.shape={tuple(y_true.shape)}"
             )
         log_likelihood, valid = token_log_likelihood(

@@ -174,13 +174,13 @@ def mutual_information(draws):
 
 
 def risk_coverage_area(draws, labels, uncertainty=None):
-    """Return the area under the risk-coverage curve, which is small if mistakes have a high uncertainty.
+    """Return the area under the risk-coverage curve, which is small if wrong predictions have a high uncertainty.
 
     Examples are accepted in order of increasing uncertainty. The risk at coverage k / N is the fraction of mistakes
     among the first k examples. If all examples are equally uncertain, the area is the error rate.
 
-    If j examples are equally uncertain, the area is the mean over all orders of these examples, as if their mistakes
-    were spread evenly over them.
+    Examples with equal uncertainty may be accepted in any order. The area is the mean over all these orders: each of
+    the examples counts as a fractional mistake, equal to the error rate among them.
 
     Formula:
         "area" = 1/N sum_(k=1)^N "risk"_k, quad "risk"_k = 1/k sum_(i=1)^k "mistake"_i

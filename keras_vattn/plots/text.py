@@ -16,7 +16,7 @@ def label_axis(axis, tokens, size, **options):
 
 
 def write(method, *arguments, **options):
-    """Call a matplotlib text method with readable text, in fonts with all characters, without parsing $formulas$."""
+    """Write text with a matplotlib method. Choose fonts that contain its characters, and do not parse $formulas$."""
     *position, text = arguments
     text = readable(text, longest=None, spaces=False)
     return method(*position, text, parse_math=False, fontfamily=_families(text), **options)

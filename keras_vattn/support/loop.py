@@ -1,14 +1,14 @@
 """Run a step over all time steps, eagerly, in graph mode or under XLA, with a static or dynamic length.
 
-TensorFlow's gradient of a `tf.while_loop` stores every intermediate value of every step, and adds up the gradient of
-each kernel step by step. In training, `scan` uses its own backward loop instead. For every step, the forward loop
-stores the states and the products with kernels (`products.py`). The backward loop recomputes the other values, which is
-cheap and uses the CPU cache. After the backward loop, one product over all steps computes the gradient of a kernel.
+TensorFlow's gradient of a `tf.while_loop` stores all intermediate values of all steps, and computes the gradient of a
+kernel with one small product per step. In training, `scan` runs its own backward loop instead. The forward loop stores
+the states and the products with kernels (`products.py`). The backward loop recomputes the other values, which is cheap
+and uses the CPU cache. After the backward loop, a single product over all steps computes the gradient of each kernel.
 
-Before you change this module: in training a step is traced once (`traced_step.py`), and both loops copy its operations.
-Variables are read before the loop, and both loops use these values. If a step samples, assigns or prints, or if it
-reads a variable in a branch or an inner loop, `scan` uses TensorFlow's gradient. It is slower but correct, so tests
-that compare values still pass. Under XLA, a loop without `maximum_iterations` has no gradient.
+In training, `scan` traces the step once (`traced_step.py`), and copies the traced operations into both loops. Variables
+are read once, before the loops. If a step samples, assigns or prints, or reads a variable in a branch or an inner loop,
+`scan` falls back to TensorFlow's gradient. The fallback is slower but correct, so a test of values does not notice it.
+Under XLA, a loop without `maximum_iterations` has no gradient.
 """
 
 import tensorflow as tf

@@ -22,7 +22,7 @@ def test_the_papers_layout(tmp_path):
     options = CompareCaptioning(out=str(tmp_path / "compared"), models=tuple(RECORDS), seeds=2)
     (text,) = APPLICATION.layouts["fan"](Compared(APPLICATION, options, RECORDS))
     ((title, lines),) = tables_of(text).items()
-    assert title == f"Table 3 of Fan et al. 2020; paper: COCO, split of Karpathy; {HERE}"
+    assert title == f"Table 3 of Fan et al. 2020; paper: COCO, Karpathy split; {HERE}"
     heads = ["BLEU-4", "BLEU-3", "BLEU-2", "BLEU-1", "CIDEr", "ROUGE-L", "METEOR"]
     assert list(lines[0]) == ["model", *(head for name in heads for head in (name, f"{name}, paper"))]
     assert [line["CIDEr, paper"] for line in lines] == ["104.0", "104.5", "-"]

@@ -83,7 +83,7 @@ BAD = {
     "--models: expected MODEL[@START][:option=value,...]. Received: a@b@c": ("--models", "a@b@c"),
     "--models: gaussian:unit=3 names an unknown option: unit": ("--models", "gaussian:unit=3"),
     "epochs: must be greater than 0. Received: 0": ("--models", "gaussian:epochs=0"),
-    "--models: name every model once": ("--models", "gaussian", "gaussian"),
+    "--models: expected each model only once": ("--models", "gaussian", "gaussian"),
     "--models: gaussian@gaussian: --epochs must exceed the 2 epochs of gaussian. Received: 2": (
         "--models",
         "gaussian@gaussian",

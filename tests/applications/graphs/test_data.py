@@ -75,11 +75,11 @@ def test_an_archive(tmp_path):
         ({"edges": np.array([[0, 7]])}, "edge 0, 0 to 7: expected nodes from 0 to 6"),
         ({"edges": EDGES.T}, r"expected edges of shape \(E, 2\)"),
         ({"edges": EDGES * 1.0}, "edges: expected integers"),
-        ({"features": np.where(FEATURES == 10.0, np.nan, FEATURES)}, "node 2: expected a finite number as feature 2"),
+        ({"features": np.where(FEATURES == 10.0, np.nan, FEATURES)}, "expected feature 2 to be a finite number"),
         ({"labels": LABELS - 2}, "expected .* labels of 0 or more"),
         ({"labels": LABELS[:5]}, "expected a label for each of 7 nodes. Received: 5"),
         ({"train_idx": np.array([0, 7])}, "expected node numbers below 7 in splits. Received: 7"),
-        ({"val_idx": np.array([3, 2])}, "expected a node in one split only. Received: 2"),
+        ({"val_idx": np.array([3, 2])}, "expected no node in two splits. Received: 2"),
         ({"val_idx": None}, "expected a valid split. Received: train, test"),
         (
             {"labels": np.where(LABELS == 1, LABELS, -1), "val_idx": np.array([3])},
