@@ -34,7 +34,7 @@ def convert(corpus, out):
 
 
 def _rows(path, num_fields):
-    """Read a file of the corpus, which is encoded in ISO-8859-1; return its rows, lists of `num_fields` str."""
+    """Read a corpus file in ISO-8859-1. Return a list of rows, each a list of `num_fields` strings."""
     rows = []
     for number, line in enumerate(path.read_text(encoding="iso-8859-1").split("\n"), start=1):
         # Editors may remove the last space of the separator before an empty last field, so end every line with a space.

@@ -176,8 +176,8 @@ def _java(name, options, lines, num_outputs=None):
         # Java prints remarks about its options before the error message, and a stack trace after the message.
         error = next((line for line in messages if "Error" in line or "Exception" in line), " ".join(messages))
         raise InputError(
-            f"java: {name}: expected {expected} lines and status 0. "
-            f"Received: {len(outputs)}, status {result.returncode}, {error!r}"
+            f"java: {name}: expected {expected} lines and exit status 0. "
+            f"Received: {len(outputs)}, exit status {result.returncode}, {error!r}"
         )
     return outputs
 

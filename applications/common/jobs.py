@@ -1,4 +1,4 @@
-"""Runs several commands of a program in parallel processes, and divides the cores and GPUs between them."""
+"""Runs commands of a program in parallel processes, and divides the cores and GPUs between the processes."""
 
 import os
 import queue

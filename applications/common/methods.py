@@ -105,8 +105,8 @@ class Uncertainty:
 
 
 def uncertainty(application, options):
-    """Compute the metrics of each uncertainty method for one run; print them as a table, write them as .json, and write
-    the predictions at the mean of the attention as .npz."""
+    """Compute the metrics of each uncertainty method for one run. Print the metrics, and write them to a .json file.
+    Write the predictions with mean attention weights to an .npz file."""
     train_seconds = read_record(pathlib.Path(options.run, "metrics.json"), _REPORT_AGAIN)["train_seconds"]
     run, layout = load_run(application, options.run), application.layouts["uncertainty"]
     parts = application.read(run.options)

@@ -84,7 +84,7 @@ def _planned(program, options, default, name, seed, option="--models"):
     for item in match["values"].split(",") if match["values"] else ():
         key, equals, text = item.partition("=")
         if not equals:
-            raise InputError(f"{option}: {name}: expected option=value after the colon. Received: {item}")
+            raise InputError(f"{option}: {name}: expected option=value after the model name. Received: {item}")
         try:
             values[key.strip().replace("-", "_")] = yaml.safe_load(text)
         except (ValueError, RecursionError, yaml.YAMLError) as error:
@@ -101,7 +101,7 @@ def _planned(program, options, default, name, seed, option="--models"):
     if not 0 < first < epochs:
         raise InputError(f"{option}: {name}: --epochs must exceed the {first} epochs of {start}. Received: {epochs}")
     if max_steps and max_steps * first < epochs:
-        raise InputError(f"{option}: {name} would train {start} for 0 steps. Received: --max-steps {max_steps}")
+        raise InputError(f"{option}: {name}: --max-steps leaves no training step for {start}. Received: {max_steps}")
     out = _folder(options.out, start + name.removeprefix(name.partition(":")[0]), seed, f"_{first}_epochs")
     steps = max_steps and max(1, max_steps * first // epochs)
     start_values = {"model": start, "out": out, "epochs": first, "max_steps": steps, "export": False}

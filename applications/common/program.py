@@ -173,7 +173,7 @@ class Program:
             )
         if options.fit.epochs <= start.num_epochs():
             raise InputError(
-                f"--epochs: must be more than the {start.num_epochs()} epochs that {start.path} already has. "
+                f"--epochs: must exceed the {start.num_epochs()} epochs for which {start.path} was trained. "
                 f"Received: {options.fit.epochs}"
             )
         out = pathlib.Path(options.run.out)

@@ -25,7 +25,7 @@ WEIGHTS = "weights.npz"
 CHECKPOINT = "checkpoints/checkpoint.npz"
 # Losses and metrics, one row per epoch.
 HISTORY = "history.csv"
-# The codec, if the program stores it as plain values.
+# The codec as JSON. Some programs store vocabulary files instead.
 CODEC = "codec.json"
 
 

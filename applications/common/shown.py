@@ -33,8 +33,8 @@ class Shown:
     """Examples that a report displays, from one data split.
 
     Attributes:
-        samples: List of samples, each a list of (label, text) lines. A text with uncertainties is a list of (word,
-            nats) instead of a str. If the right answer is known, the last line is a `verdict`.
+        samples: List of samples, each a list of (label, text) lines. To show the uncertainty of
+            each word, a text is a list of (word, nats). If the right answer is known, the last line is a `verdict`.
         alignments: List of `Alignment`.
     """
 

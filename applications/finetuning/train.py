@@ -39,7 +39,7 @@ def codec_of(options, train):
         tokenizer, backbone = tokenizer_of(path), backbone_of(path, load_weights=False, dropout=dropout)
     if max_length > backbone.max_sequence_length:
         longest = backbone.max_sequence_length
-        raise InputError(f"--max-length: expected at most {longest}, for this transformer. Received: {max_length}")
+        raise InputError(f"--max-length: this transformer reads at most {longest} tokens. Received: {max_length}")
     kind = TASKS[options.texts.task].kind
     labels = sorted(set(train.labels)) if kind == "classes" else None
     pairs = kind == "span" or train.seconds is not None

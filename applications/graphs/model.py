@@ -21,8 +21,8 @@ LAYERS = ("first", "second")
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """A model in Table 1 of Fan et al. 2020. The distribution of attention weights is "weibull", "lognormal", or `None`
-    for softmax; the prior is "fixed", "contextual" or `None`."""
+    """A model from Table 1 of Fan et al. 2020. The distribution of attention weights is "weibull", "lognormal", or
+    `None` for softmax; the prior is "fixed", "contextual" or `None`."""
 
     title: str
     distribution: str | None = None

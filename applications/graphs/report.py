@@ -94,7 +94,7 @@ def evaluate(run, part, evaluation=None):
 
 def noise_detection(run, part, predicting, probabilities, num_draws):
     """Return the AUROC of scores that detect nodes with noisy features: the entropy of one prediction and, if the
-    attention is stochastic, the mutual information of samples. `predicting` is the `Predictor` without noise."""
+    attention is stochastic, the mutual information of samples. `predicting` predicts from the original features."""
     noisy = dataclasses.replace(predictor(run, part, CORRUPTION), samplers=predicting.samplers)
     scores = {"entropy": [*map(metrics.predictive_entropy, (probabilities[None], noisy.predictions(0)["mean"]))]}
     if "attention" in predicting.kinds:

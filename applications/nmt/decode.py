@@ -139,7 +139,7 @@ class Translator(PairModule):
         return keras_vattn.CategoricalAttention(objective=inference.objective(), seed=self._options.value.run.seed)
 
     def _values(self, memory):
-        """Return the memory, projected once for all decoder steps, or `None` if the model projects contexts instead."""
+        """Return the memory, projected once for all decoder steps. Without latent alignment, return `None`."""
         return None if self._latent.value is None else self._models.value.emission.projected(memory)
 
     def _candidates(self, decoded, values, source_mask, latent):

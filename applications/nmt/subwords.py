@@ -38,7 +38,7 @@ class PieceTokenizer(Tokenizer):
     def __init__(self, lowercase=True, model=None):
         super().__init__(lowercase=lowercase, split_punctuation=False)
         self.model = model
-        # A space mark inside a text counts as a space, as in SentencePiece.
+        # SentencePiece writes a space as "▁", so "▁" in a text counts as a space.
         self._space = rf"[\s\p{{Z}}\p{{Cc}}{'' if model is None else SPACE_MARK}]+"
 
     def normalize(self, strings):
@@ -104,9 +104,9 @@ class SubwordEncoder(PieceEncoder):
 
     @classmethod
     def fit(cls, sentences, vocabulary_size, lowercase=True):
-        """Train byte-pair encoding on *training* sentences; sentences in the same order give the same model.
+        """Train byte-pair encoding on *training* sentences. The same sentences in the same order give the same model.
 
-        SentencePiece loads all sentences into memory, so we pass at most `MOST_SENTENCES` evenly spaced ones.
+        SentencePiece loads all sentences into memory, so it receives at most `MOST_SENTENCES` evenly spaced sentences.
         `vocabulary_size` includes the special pieces and all single characters; smaller sizes raise `InputError`.
         """
         tokenizer = PieceTokenizer(lowercase)

@@ -160,8 +160,8 @@ def read_json(path):
 def json_entries(path, content, name, kind, layout):
     """Return the list `content[name]` from the content of a JSON file, after pydantic has validated its elements.
 
-    `kind` is the type of an element, for instance a `TypedDict` of the fields that are used. `layout` is the text with
-    which the `InputError` describes the expected content.
+    `kind` is the type of an element, for instance a `TypedDict` of the fields that are used. `layout` describes the
+    expected content in the message of the `InputError`.
     """
     entries = content.get(name) if isinstance(content, dict) else None
     try:

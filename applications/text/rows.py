@@ -113,7 +113,7 @@ class IdRows(Rows):
 
     @classmethod
     def joined(cls, parts):
-        """Return `IdRows` from an iterable of (ids, lengths). `ids`, int32, are concatenated rows of these lengths."""
+        """Return `IdRows` from pairs (ids, lengths): the int32 ids of several rows, and the length of each row."""
         writer = _Writer()
         for ids, lengths in parts:
             writer.extend(ids.tobytes(), (4 * lengths).tolist())

@@ -63,7 +63,7 @@ class ById:
 
 @contextlib.contextmanager
 def silenced_stderr():
-    """Suppress libjpeg's messages about a damaged file on standard error, because they do not name the file."""
+    """Suppress libjpeg's messages about damaged files, because the messages do not name the files."""
     sys.stderr.flush()
     standard_error = os.dup(2)
     with open(os.devnull, "wb") as nowhere:

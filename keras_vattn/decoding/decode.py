@@ -152,7 +152,7 @@ def sample(
 
 
 def allows_no_word(logits):
-    """Return a boolean (...), `True` if all V words of logits (..., V) are excluded."""
+    """Return booleans (...): whether all V words of the logits (..., V) are excluded."""
     return tf.reduce_max(logits, axis=-1) <= DEAD
 
 

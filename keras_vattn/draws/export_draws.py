@@ -14,7 +14,7 @@ from keras_vattn.support.validation import one_of, positive_integer, positive_nu
 
 OUTPUTS = ("probabilities", "logits", "values")
 _ERROR = 'the outputs are not probabilities: export with outputs="logits" or outputs="values"'
-# Keras's default names of inputs. Their suffix depends on the layers that the process has created before.
+# Keras's default names of inputs. The suffix depends on the layers that the process created earlier.
 _AUTOMATIC = re.compile(r"(keras_tensor|input_layer)(_\d+)?")
 
 

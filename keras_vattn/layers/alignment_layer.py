@@ -140,7 +140,7 @@ class AlignmentLayer(StochasticLayer):
         return self.variational.statistics(scored, self.current_step, num_samples, random.as_seed(sample_seed))
 
     def _bind(self, arguments, options):
-        """Return the arguments of a call by name, with float tensors cast to the compute dtype as in a call."""
+        """Return a dictionary of the call arguments. Cast float tensors to the compute dtype, as `__call__` does."""
         self.require_built()
         bound = bind_call(self.call, arguments, options)
         for name in {"query", "value", "key", "posterior_logits", "nodes"} & set(bound):
@@ -152,7 +152,7 @@ def _sum_over_heads(x, shape, axes):
     """Broadcast x to `shape` and sum over one or more axes of heads. If x is `None`, return `None`."""
     if x is None or ops.shape(x):
         return None if x is None else ops.sum(ops.broadcast_to(x, shape), axis=axes)
-    # A scalar applies to every head, so its sum over the heads is the scalar times the number of heads.
+    # If x is a scalar, every head has this value, so the sum is x times the number of heads.
     for axis in [axes] if isinstance(axes, int) else axes:
         x = x * (shape[axis] if isinstance(shape[axis], int) else ops.cast(shape[axis], "float32"))
     return x

@@ -96,8 +96,8 @@ class ChunkedAttention(AlignmentLayer):
         queries, keys, entries = inputs
         length, num_keys, rank = ops.shape(queries[0])[-2], ops.shape(keys[0])[-2], len(queries[0].shape)
         masks = [_pad_mask_rows(x, length, size) for x in masks]
-        # Read each variable here, with `convert_to_tensor`. `tf.cast` to the same dtype would return the variable
-        # itself, and then every loop would read the variable.
+        # Read each variable before the loop, with `convert_to_tensor`. `tf.cast` to the same dtype returns the variable
+        # itself, so every iteration of the loop would read the variable.
         values = {id(x): (x, tf.cast(tf.convert_to_tensor(x.value), x.dtype)) for x in self.variables}
         weights = [values.pop(id(x)) for x in weights]
         seeds = self.draw_seeds(training)

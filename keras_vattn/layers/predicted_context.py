@@ -85,7 +85,7 @@ class PredictedContext(GaussianLayer):
         self.logged_as = "kl" if self.informed else "nats"
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.supports_masking = True
-        # The log shows the KL or the auxiliary term only after the first call with a target.
+        # The log of `fit` shows the KL or the auxiliary term only after the first call with a target.
         self.track_divergence(shown=False)
 
     def build(self, inputs_shape, target_shape=None):

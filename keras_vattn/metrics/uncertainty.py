@@ -218,7 +218,7 @@ def selective_risks(draws, labels, uncertainty=None):
     uncertainty = -confidence if uncertainty is None else np.asarray(uncertainty, "float64")
     if uncertainty.shape != labels.shape or np.isnan(uncertainty).any():
         raise ValueError(
-            f"`uncertainty` must have shape ({len(labels)},) and no NaN. "
+            f"`uncertainty` must have shape ({len(labels)},) and contain no NaN. "
             f"Received: uncertainty.shape={uncertainty.shape}, {np.isnan(uncertainty).sum()} NaN"
         )
     _, level, counts = np.unique(uncertainty, return_inverse=True, return_counts=True)

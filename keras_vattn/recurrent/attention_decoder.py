@@ -133,7 +133,7 @@ class AttentionDecoder(RecurrentDecoder):
         cell = resolve(identifier, CELLS, RecurrentCell, "cell", units=self.units, **options)
         if cell.units != self.units or cell.compute_dtype != self.compute_dtype:
             raise ValueError(
-                "The decoder and its cell must have the same `units` and compute in one dtype. "
+                "The decoder and its cell must have the same `units` and the same compute dtype. "
                 f"Received: cell.units={cell.units}, units={self.units}, cell.compute_dtype={cell.compute_dtype}, "
                 f"dtype={self.compute_dtype}"
             )

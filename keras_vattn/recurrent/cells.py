@@ -257,9 +257,9 @@ class LSTMCell(RecurrentCell):
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class GRUCell(RecurrentCell):
-    """Gated recurrent unit in the default form of Keras (`reset_after=True`, gates z, r, h), with the state h.
+    """Gated recurrent unit of Cho et al. 2014, in the form `reset_after=True` of `keras.layers.GRU`.
 
-    Implements Cho et al. 2014, as `keras.layers.GRU` does.
+    The kernels contain the update gate, the reset gate and the candidate, in this order. The state is h.
 
     Formula:
         (z, r, g) = W x_t + C * "context"_t + b, quad (z_h, r_h, g_h) = U h_(t-1) + b_u

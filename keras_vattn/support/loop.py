@@ -26,8 +26,8 @@ NO_SECOND_GRADIENT = (
 def scan(step, state, inputs, length, training=False, noise=()):
     """Run `outputs_t, state = step(inputs_t, state)` for every time step, and stack the outputs.
 
-    On TensorFlow, `keras.ops.scan` returns only one of several outputs, rejects outputs with another shape than the
-    state, and has no gradient under XLA. `scan` uses `tf.while_loop`; in eager mode it runs the steps one by one.
+    On TensorFlow, `keras.ops.scan` returns only one of several outputs, rejects outputs that differ in shape
+    from the state, and has no gradient under XLA. `scan` uses `tf.while_loop`, or a Python loop in eager mode.
 
     Args:
         step: Function of the inputs of a step (a structure of (B, ...) tensors) and the state. It returns the outputs
@@ -35,8 +35,8 @@ def scan(step, state, inputs, length, training=False, noise=()):
         state: Structure of tensors. The step must not change their shapes or dtypes.
         inputs: Structure of (B, T, ...) tensors, for instance a dictionary. It may be empty.
         length: T, an integer or a scalar tensor.
-        training: Whether a gradient will be computed. If `False`, the gradient is also correct, but slower. If `True`,
-            the gradient itself cannot be differentiated.
+        training: Whether to use a backward loop, whose gradient is fast but cannot be differentiated again. If
+            `False`, TensorFlow computes the gradient.
         noise: If `inputs` is a dictionary, the keys of the tensors that need no gradient.
 
     Returns:

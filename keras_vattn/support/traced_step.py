@@ -132,7 +132,7 @@ class StepGradient:
         self.rows = [None if x is None else entry.rows for x, entry in zip(results, step.products, strict=True)]
 
     def run(self, inputs, state, shared, kernels, results, upstream):
-        """Compute the gradient in the current graph, recomputing the step from the stored products.
+        """Compute the gradient in the current graph. Run the step again, but reuse the stored results of its products.
 
         Args:
             inputs: List of the input tensors.
@@ -143,8 +143,8 @@ class StepGradient:
             upstream: List of the gradients of outputs that a loss reads, followed by the gradients of the next state.
 
         Returns:
-            Lists without `None`: the gradients of inputs, the rows of products, and the gradients of results, state and
-            shared tensors.
+            Five lists: the gradients of the inputs, the `rows`, and the gradients of the results, of the state and of
+            the shared tensors. They omit each `None`.
         """
         products = self._step.products
         kernel_inputs = [x.kernel_input if x.transposed_input is None else x.transposed_input for x in products]

@@ -126,7 +126,7 @@ def assert_ended(commands):
     ("meteor", "message"),
     [
         ('show "MemoryError: heap" >&2; exit 1', "status 1, 'MemoryError: heap'"),
-        ("each log; show '1 2 3'", "expected 2 lines and status 0. Received: 1"),
+        ("each log; show '1 2 3'", "expected 2 lines and exit status 0. Received: 1"),
     ],
 )
 def test_java_errors(java, meteor, message):

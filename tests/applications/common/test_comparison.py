@@ -75,7 +75,7 @@ def test_options_of_all_runs(toy, tmp_path):
 
 BAD = {
     "--models: expected one of deterministic, gaussian, or MODEL@START. Received: a@a": ("--models", "a@a"),
-    "--models: gaussian:units: expected option=value after the colon. Received: units": ("--models", "gaussian:units"),
+    "expected option=value after the model name. Received: units": ("--models", "gaussian:units"),
     "--models: gaussian:units=[: units=[ cannot be read": ("--models", "gaussian:units=["),
     "compare: `compare` sets seed, resume for each run; omit these options.": ("--seed", "3", "--resume"),
     "--models: gaussian:seed=3: `compare` sets seed for each run; omit these options.": ("--models", "gaussian:seed=3"),
@@ -90,7 +90,7 @@ BAD = {
         "--start-epochs",
         "2",
     ),
-    "would train gaussian for 0 steps. Received: --max-steps 1": ("--models", "gaussian@gaussian:max_steps=1"),
+    "--max-steps leaves no training step for gaussian. Received: 1": ("--models", "gaussian@gaussian:max_steps=1"),
     "--baseline: expected one of deterministic": ("--baseline", "seq2seq"),
     "--results: must be a .json file in an existing folder": ("--results", "results"),
 }

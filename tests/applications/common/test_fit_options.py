@@ -218,7 +218,7 @@ def test_runs_that_cannot_be_continued(toy, copied_toy, tmp_path):
         ({"units": 9}, f"--start-from: {copied_toy} does not fit this model, "),
         ({"standardize": False}, f"--start-from: {copied_toy} was trained with other values of standardize."),
         ({"learning_rate": 0.5, "optimizer": "sgd"}, "was trained with other values of optimizer, learning_rate."),
-        ({"epochs": 2}, f"--epochs: must be more than the 2 epochs that {copied_toy} already has. Received: 2"),
+        ({"epochs": 2}, f"--epochs: must exceed the 2 epochs for which {copied_toy} was trained. Received: 2"),
         ({"max_steps": 10}, "--max-steps: the run has already taken 10 steps. Received: 10"),
     ):
         words = {"epochs": 3, "start_from": str(copied_toy), **changes}
