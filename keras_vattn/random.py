@@ -54,7 +54,7 @@ _QUANTILE = (
     (-0.017376857, -0.0026847201, 0.00210124259, -0.00036190889, -0.000136649003),
     (0.00515890164, -0.00312204515, 0.00148202358),
 )
-# -c d / dc of these polynomials: -c d / dc (v^j / c^(k + 1)) is (k + 1 + j / 2) v^j / c^(k + 1).
+# The series of -c d(eta - v)/dc: as v is normal / sqrt(c), each term v^j / c^(k + 1) is multiplied by k + 1 + j / 2.
 _QUANTILE_SLOPE = tuple(
     tuple((k + 1 + 0.5 * j) * term for j, term in enumerate(terms)) for k, terms in enumerate(_QUANTILE)
 )

@@ -105,7 +105,7 @@ class EvaluateCaptioning(common.EvaluateOptions):
 
 @dataclasses.dataclass
 class GenerateCaptioning(UncertaintyOptions, common.GenerateOptions):
-    """Caption images. An input line is an image id or, if the run computes features from images, a file."""
+    """Caption images. An input line is an image id or, if the run computes features from images, an image file."""
 
     num_draws: common.NoneOrSeveral | None = None
     """Samples for the uncertainty, or 0 to skip it: of the attention or, if it is deterministic, of the dropout. The

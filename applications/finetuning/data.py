@@ -85,7 +85,7 @@ def _require_known(labels, known_labels, prefix=""):
     for label in labels:
         if label not in known_labels:
             raise InputError(
-                f"{prefix}expected labels of training examples, {', '.join(sorted(known_labels))}. Received: {label}"
+                f"{prefix}expected a label from the training data: {', '.join(sorted(known_labels))}. Received: {label}"
             )
 
 

@@ -160,8 +160,8 @@ class Translator(PairModule):
     def _steps(self, source):
         """Return the initial state and the step function of a beam search.
 
-        If attention weights are sampled, p of a word is its mean over n samples. All beams of a sentence share these n
-        samples, which depend on the position of the sentence in the batch.
+        If attention weights are sampled, the probability of a word is averaged over n samples of the weights. All beams
+        of a sentence share these samples. The samples depend on the position of the sentence in the batch.
         """
         models, num_beams, noise = self._models.value, self._num_beams, {}
         decoder, encoded, source_mask = models.decoder, models.encoder(source), ops.not_equal(source, PAD)

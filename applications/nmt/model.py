@@ -325,6 +325,6 @@ def _word_initializer(options):
 
 
 def _initializers(options, *names):
-    """Let r be `initial_range`. Return `NAME_initializer` arguments, each U[-r, r], or no arguments if r is 0."""
+    """Return `NAME_initializer` arguments for U[-r, r], where r is `initial_range`, or no arguments if r is 0."""
     limit = options.network.initial_range
     return {f"{name}_initializer": keras.initializers.RandomUniform(-limit, limit) for name in names} if limit else {}

@@ -33,7 +33,7 @@ def train(options):
 
 
 class TranslateValidation(keras.callbacks.Callback):
-    """Logs the validation loss as a perplexity, and the BLEU of the first validation sentences, decoded greedily."""
+    """Logs the validation perplexity, and the BLEU of greedy translations of the first validation sentences."""
 
     def __init__(self, run):
         super().__init__()

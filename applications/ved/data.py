@@ -20,7 +20,7 @@ def embedded_pairs():
 
 
 def read(options):
-    """Return the `ParallelText` of each split: from files, or built-in pairs split 81/9/10 by statement."""
+    """Return the `ParallelText` of each split. Without files, split the built-in pairs."""
     text = options.text
     side = "targets" if text.autoencoder else "sources"
     parts = {name: pairs.read_part(text, name) for name in PARTS}

@@ -96,8 +96,8 @@ class Models:
         decoder: The `AttentionDecoder`.
         target_embedding: The embedding of the target words.
         logits: The `Output` layer.
-        training: Maps "source" (B, S) and "target_input" (B, T) to logits (B, T, V). `ved_position` also reads
-            "target" (B, T), and returns the objective of each target word in nats, (B, T).
+        training: Maps "source" (B, S) and "target_input" (B, T) to logits (B, T, V). The training
+            model of `ved_position` also needs "target" (B, T), and returns the objective of each word in nats, (B, T).
     """
 
     encoder: keras.Model

@@ -1,1 +1,1 @@
-"""Contains code that all programs on images share, to read images, compute region features and render scenes."""
+"""Code that all programs on images share: it reads images, computes region features and renders scenes."""

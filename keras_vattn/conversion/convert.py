@@ -139,8 +139,8 @@ def to_bayesian(
 
 @keras.saving.register_keras_serializable(package="keras_vattn", name="Converted")
 class Converted:
-    """Mixin of layers and models that `to_bayesian` has converted, or that create a converted layer. Their config
-    contains the config of the original, and the options of the conversion.
+    """Mixin of converted attention layers, and of the layers and models that create them. Their config contains the
+    config of the original and the options of the conversion.
 
     `_class_of` creates a subclass for each converted class. All subclasses are saved under the name of this class, so
     that another process can load them. They are not registered, because KerasHub instantiates the first registered

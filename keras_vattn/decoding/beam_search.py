@@ -189,8 +189,8 @@ def _best(extended, num_beams):
 
 
 def _results(beams, arrays, num_steps, num_results, max_length, entry_structure):
-    """Return the results of `beam_search`. Their words and stored tensors are read backwards, from a beam to its
-    parent."""
+    """Return the results of `beam_search`. To find the words and stored tensors of a result, start at its last beam and
+    go back from each beam to its parent."""
     dead = beams["log_probabilities"] <= 0.5 * DEAD
     # Sort finished beams first, and dead beams, which contain no sentence, last.
     rank = tf.where(dead, 0, tf.where(beams["ended"], 2, 1))

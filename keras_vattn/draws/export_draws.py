@@ -87,7 +87,7 @@ def export_draws(
         raise ValueError(f'`temperature` divides logits. Received: temperature={temperature}, outputs="{outputs}"')
     if not model.built:
         raise ValueError(f"`export_draws` needs a built model: call the model once. Received: {model.name}.built=False")
-    # Check the number of outputs early, if the model lists its outputs before it is called.
+    # If the model is functional, its outputs are known: check their number before the model is traced.
     _single_output(getattr(model, "outputs", None) or [None])
     preprocessor = getattr(model, "preprocessor", None) if preprocessor is None else preprocessor
     structure, specs = _signature(model, preprocessor, input_signature)

@@ -1,13 +1,13 @@
 """Split the graph of a model, so that operations that do not depend on the noise run once per batch.
 
 The traced graph is cut in two. The prefix contains operations that depend on the inputs, but not on the seed. The
-remainder contains all other operations, and runs for several draws at a time. A tensor on the cut is an output of the
-prefix that the remainder reads. It is repeated for each draw if its axis 0 is the batch axis, and passed unchanged if
-it does not depend on the batch size.
+remainder contains all other operations, and runs for several draws at a time. The tensors on the cut are outputs of the
+prefix and inputs of the remainder. Tensors whose axis 0 is the batch axis are repeated for each draw. Tensors that do
+not depend on the batch size are passed unchanged.
 
-If a bug in this module shares a wrong tensor, no error is raised, but draws that should differ are equal, or contain
-rows of other examples. A shape does not show whether axis 0 is the batch axis: `range(batch_size)` also has one number
-per example. So `_has_rows` compares the values of a tensor for a batch and for a doubled batch.
+A bug in this module may raise no error: instead, draws are equal, or contain rows of other examples. The shape of a
+tensor does not show whether axis 0 is the batch axis: `range(batch_size)` also has one number per example. So
+`_has_rows` compares the values of a tensor for a batch and for the same batch repeated twice.
 """
 
 import re

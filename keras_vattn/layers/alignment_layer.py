@@ -114,7 +114,7 @@ class AlignmentLayer(StochasticLayer):
         """Return p, a TensorFlow Probability distribution with the same event shape as `posterior_distribution`.
 
         Raises:
-            ValueError: If p is undefined, because there is neither a prior nor posterior logits.
+            ValueError: If the layer has no prior and the call has no posterior logits.
         """
         scored = self._scored(arguments, options)
         return self.variational.prior_distribution(scored, self.current_step, self._other_priors)

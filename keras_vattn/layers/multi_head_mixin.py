@@ -167,7 +167,7 @@ class MultiHeadMixin(ChunkedAttention):
         if self.query_chunk_size == "auto":
             return None
         raise ValueError(
-            "Query chunks need one attention axis, axis 1 of (B, T, D). Received: "
+            "`query_chunk_size` needs one attention axis: axis 1 of inputs (B, T, D). Received: "
             f"query_chunk_size={self.query_chunk_size}, query.shape={tuple(query_shape)}, "
             f"attention_axes={self.attention_axes}"
         )

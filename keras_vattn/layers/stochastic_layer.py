@@ -184,7 +184,7 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         return random.fold_in_replica(draws.seed_of_batch())
 
     def draw_seeds(self, training):
-        """Return the `Seeds` of a call. Dropout is applied in training and if `keras_vattn.Sampler` requests it."""
+        """Return the `Seeds` of a call. `dropout` is set in training or if `keras_vattn.Sampler` requests dropout."""
         if self.seed_generator is None:
             return Seeds()
         noise, dropout = self.noise_seed(training), None

@@ -171,7 +171,7 @@ class CellsPart(Part):
 
 class AttentionPart(Part):
     """Attention over the memory. Its results are those of `Attention.attend` (`"context"`, `"weights"`, `"logits"`,
-    ...), `"query"` and, if a feeding is set, `"fed"`. The part uses `"posterior_logits"` if the inputs contain them.
+    ...), `"query"` and, if a feeding is set, `"fed"`. If the inputs contain `"posterior_logits"`, they define q.
 
     Args:
         attention: A built `Attention`.

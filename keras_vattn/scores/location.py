@@ -13,13 +13,13 @@ class Location(Score):
 
     W has one row for each of `max_length` positions. A shorter memory uses the first rows. A longer memory raises an
     error if its length is known statically, as it always is in eager mode. In a graph with unknown lengths, keys past
-    `max_length` are masked. Luong et al. 2015 also ignore words near the end of long sentences.
+    `max_length` are masked. Luong et al. 2015 ignore the last words of long sentences, too.
 
     Formula:
         phi_(t,s) = (W "query"_t)_s
 
     Args:
-        max_length: Number of positions. `None` uses the number of keys when the layer is built. Defaults to `None`.
+        max_length: Number of positions. If `None`, `build` uses the number of keys it receives. Defaults to `None`.
         kernel_initializer: Initializer of the transposed W, of shape (Dq, max_length). Defaults to `"glorot_uniform"`.
 
     Call arguments:

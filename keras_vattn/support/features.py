@@ -11,12 +11,12 @@ from keras_vattn.support import keras_private
 class FeatureInputs:
     """Mixin of layers whose weights depend on the width (the length of the last axis) of an input.
 
-    If the width of an input differs from its width in `build`, the layer raises a ValueError that names the argument.
+    If an input does not have the width for which the layer was built, a ValueError names the argument.
     Keras's `InputSpec` checks only the first input. The layer casts integer inputs to the compute dtype.
 
     Attributes:
         feature_arguments: Names of the arguments of `call` whose last axis contains features.
-        width_arguments: Names of the feature arguments whose width affects weight shapes. Defaults to all of these.
+        width_arguments: Names of arguments whose width determines weight shapes. Defaults to `feature_arguments`.
     """
 
     feature_arguments = ()

@@ -161,7 +161,7 @@ class _Loop:
         Args:
             has_gradient: List of booleans, `True` for inputs that need a gradient.
             states: List of the states before the steps, (T, B, ...).
-            results: List of the results of the products, (T, B, ...).
+            results: List of the results of the recorded matrix products, (T, B, ...).
             output_gradients: List of the gradients of the outputs, (T, B, ...), or `None`.
             state_gradients: List of the gradients of the last state.
         """

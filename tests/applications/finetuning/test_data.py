@@ -112,7 +112,7 @@ def test_an_unknown_label_in_validation(tmp_path):
     for name, labels in (("train", "ab"), ("valid", "ac")):
         (tmp_path / f"{name}.tsv").write_text("text\tlabel\n" + "".join(f"so {label}\t{label}\n" for label in labels))
     files = {name: str(tmp_path / f"{name}.tsv") for name in ("train", "valid")}
-    with pytest.raises(InputError, match=r"--valid: expected labels of training examples, a, b\. Received: c"):
+    with pytest.raises(InputError, match=r"--valid: expected a label from the training data: a, b\. Received: c"):
         data.read(options_of(tmp_path, **files, test=None))
 
 
