@@ -209,7 +209,7 @@ def read_weights(path):
 
 
 def read_arrays(path):
-    """Return the arrays of an .npz file by name; raise `InputError` if the file cannot be read."""
+    """Return a dictionary of the arrays in an .npz file; raise `InputError` if the file cannot be read."""
     with _reading(path):
         return _arrays(path)
 

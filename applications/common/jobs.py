@@ -33,7 +33,7 @@ class Jobs:
 
 
 def _gpus():
-    """Return GPU names for CUDA_VISIBLE_DEVICES. Hide the GPUs from this process, because jobs need their memory."""
+    """Return the GPU names for CUDA_VISIBLE_DEVICES. Hide the GPUs from this process, to leave their memory to jobs."""
     import tensorflow as tf
 
     count = len(tf.config.list_physical_devices("GPU"))

@@ -35,8 +35,8 @@ class Planned:
 
 
 def plan(program, options):
-    """Return the `Planned` runs of a comparison, grouped by model. Raises `InputError` for an invalid name or option,
-    and if the folder of a run already contains a run with different options."""
+    """Return the `Planned` runs of a comparison, grouped by model. Raise `InputError` if a name or an option is
+    invalid, or if the folder of a planned run contains a run with different options."""
     default = with_values(program.default, {} if options.preset is None else program.preset_values(options.preset))
     if options.options is not None:
         values = read_values("--options", options.options, program.options)
@@ -50,7 +50,7 @@ def plan(program, options):
         run = _planned(program, options, default, options.baseline, seed)
         planned.append(dataclasses.replace(run, is_member=True))
     if options.start_epochs is not None and not any(run.start for run in planned):
-        raise InputError("--start-epochs: requires a model MODEL@START in --models.")
+        raise InputError("--start-epochs: expected a model of the form MODEL@START in --models.")
     outs = {}
     for run in planned:
         other = outs.setdefault(run.options.run.out, run)

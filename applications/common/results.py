@@ -122,7 +122,7 @@ def _words(name, value):
 
 
 def _plain(value):
-    """Convert a value to plain JSON values. Round numbers to six digits, and omit lists of more than 100 entries."""
+    """Return `value` as JSON values. Round floats to six significant digits, and omit lists with over 100 entries."""
     return json.loads(
         json.dumps(value),
         object_hook=lambda d: {name: x for name, x in d.items() if not isinstance(x, list) or len(x) <= _MAX_LENGTH},

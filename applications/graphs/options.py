@@ -1,4 +1,4 @@
-"""Options of node classification. The presets are in presets/; published.yaml contains the paper's attention values."""
+"""Options of node classification. The presets are in presets/. The models' attention options are in published.yaml."""
 
 import dataclasses
 import pathlib

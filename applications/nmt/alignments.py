@@ -52,8 +52,8 @@ def links_of_line(path, number, line):
 def merge_to_words(weights, source_words, target_words):
     """Return word-to-word weights (T_words, S_words) from piece-to-piece weights.
 
-    The columns of a source word's pieces are summed, because they split its probability. The rows of a target word's
-    pieces are averaged, because each row is a distribution. If rows of `weights` sum to 1, the returned rows do too.
+    The weight of a source word is the sum of the weights of its pieces. The row of a target word is the mean of its
+    pieces' rows, because each row is a distribution. If rows of `weights` sum to 1, the returned rows do too.
 
     Args:
         weights: (T, S); each row contains probabilities.

@@ -11,8 +11,8 @@ class Inference:
     """The method by which a model with a latent alignment computes the probability of a word.
 
     Attributes:
-        kind: "exact" sums over all alignments. "kmax" sums over the K most probable, with renormalised weights. "soft"
-            uses the expected context. "sample" averages over n samples of p.
+        kind: "exact" sums over all alignments. "kmax" sums over the K most probable ones, with renormalised weights.
+            "soft" uses the expected context. "sample" averages over n alignments sampled from p.
         count: K for "kmax", n for "sample", `None` otherwise.
     """
 

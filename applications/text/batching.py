@@ -12,7 +12,7 @@ from applications.common.batches import prefetched
 from applications.text.rows import IdRows
 from applications.text.text import END, PAD, START
 
-# Maximum number of batch shapes, because XLA compiles a step once per shape. A smaller last batch counts as a shape.
+# Maximum number of batch shapes, with the shape of a smaller last batch. XLA compiles a step once per shape.
 MAX_SHAPES = 8
 # `bucket_shapes` considers at most this many positions in the sorted pairs as the end of a bucket.
 MAX_CUTS = 512

@@ -37,8 +37,8 @@ _NUM_SCALE = 256
 
 @dataclasses.dataclass
 class Sources:
-    """Region features (`regions`). If they are `None`, a network computes the features from `images`. Pictures of the
-    attention always need `images`."""
+    """Images and their region features. If `regions` is `None`, a network computes the features from `images`. Pictures
+    that show attention weights need `images`."""
 
     images: Images | None
     regions: Regions | None

@@ -66,8 +66,8 @@ class RegionOptions(ExtractorOptions):
     """Region features to read: an .h5 file that `python -m tools.convert_regions` wrote, or a folder that the command
     `features` wrote."""
     images: ImageSource | None = None
-    """Folder of images, or an .npz with one array (N, H, W, 3). Pictures of the attention show these images. Features
-    are computed from the images unless --features is set."""
+    """Folder of images, or an .npz with one array (N, H, W, 3). Attention weights are drawn on these images. Features
+    are computed from them unless --features is set."""
     max_regions: common.Positive = 36
     """Maximum number of regions per image; further regions are ignored."""
     use_boxes: bool = False

@@ -46,16 +46,16 @@ def load_codec(options, folder):
 
 
 def answers_about(codec, names, sources_of, place, answer):
-    """Return a list of answers, one for the image that each line names.
+    """Return a list with one answer for each input line. A line names an image.
 
     Args:
         codec: `RegionCodec`.
-        names: For each line, the id of an image or, if the codec has an extractor, the path of an image file. The
-            answer to "" is `None`.
+        names: For each line, the id of an image or, if the codec has an extractor, the path of an image file. If
+            the line is "", its answer is `None`.
         sources_of: Function that returns the `Sources` of the ids; called only if `names` contains ids.
         place: Name of the input file, for error messages: an `InputError` begins with "place:line".
-        answer: Function that returns a list of answers, from the indices of some lines and the result of
-            `Regions.read` for the images of these lines.
+        answer: Function `answer(numbers, regions)` that returns the answers to a batch of lines. `numbers` are the
+            indices of these lines, and `regions` is the result of `Regions.read` for their images.
     """
     files = [number for number, name in enumerate(names) if os.path.isfile(name)]
     id_lines = [number for number, name in enumerate(names) if name and not os.path.isfile(name)]

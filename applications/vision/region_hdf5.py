@@ -62,7 +62,7 @@ def checked(place, features, boxes):
         raise InputError(f"{place}: expected finite features. Received: NaN or infinity")
     inside = (boxes >= -_TOLERANCE) & (boxes <= 1.0 + _TOLERANCE)
     if not inside.all() or (boxes[:, 2:] < boxes[:, :2]).any():
-        raise InputError(f"{place}: expected boxes x0, y0, x1, y1 from 0 to 1. Received: a box outside of the image")
+        raise InputError(f"{place}: expected boxes x0, y0, x1, y1 from 0 to 1. Received: a box outside the image")
     return boxes.clip(0.0, 1.0)
 
 

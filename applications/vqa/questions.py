@@ -67,7 +67,7 @@ def read_questions(path, annotations=None):
     question and answer. Files may be plain or .gz."""
     if pathlib.Path(path).name.removesuffix(".gz").endswith((".csv", ".tsv")):
         if annotations is not None:
-            raise InputError(f"{annotations}: expected no annotations, since a table contains its answers.")
+            raise InputError(f"{annotations}: expected no annotations, because {path} contains the answers.")
         table = read_table(path, "question", "answer", "image")
         rows = zip(table.groups, table.sources, table.targets, strict=True)
         return _questions(path, [(number, *row[:2], [row[2]], None) for number, row in enumerate(rows, start=1)])

@@ -141,7 +141,7 @@ class SamplingOptions:
     temperature: common.PositiveFloat = 0.5
     """Temperature of the word probabilities."""
     top_p: common.Share | None = None
-    """Nucleus sampling: sample only from the most probable words, up to this total probability."""
+    """Nucleus sampling: sample only from the smallest set of words whose total probability reaches this value."""
 
 
 # The defaults train on the built-in sentences in minutes on two CPU cores.

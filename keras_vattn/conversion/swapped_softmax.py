@@ -94,7 +94,7 @@ def swap_softmax(layer):
             setattr(layer, SOFTMAX_NAME, softmax)
     options = {"name": softmax.name, "dtype": softmax.dtype_policy, "trainable": layer.trainable}
     softmax.__class__ = SwappedSoftmax
-    # Run `__init__` again, because it reads the signature of `call`, which is new.
+    # Run Keras's `__init__` again: it reads the signature of `call`, which differs in `SwappedSoftmax`.
     keras.layers.Softmax.__init__(softmax, **options)
     return softmax
 

@@ -204,7 +204,7 @@ def _results(beams, arrays, num_steps, num_results, max_length, entry_structure)
     # `parents` is undefined for steps after the end of the loop. In these steps, make each beam its own parent.
     positions = tf.range(max_length)[:, None, None]
     parents = tf.where(positions < num_steps, arrays["parents"].stack(), tf.range(beams["ids"].shape[1]))
-    # The index of each result's beam before and after every step, (L, B, R).
+    # `before[t]` and `after[t]`, (B, R): for each result, the index of its beam before and after step t.
     before = tf.scan(lambda beam, parents: tf.gather(parents, beam, batch_dims=1), parents, order, reverse=True)
     after = tf.concat([before[1:], order[None]], axis=0)
     is_within_length = positions < lengths

@@ -84,7 +84,7 @@ def export_draws(
     positive_integer("max_rows", max_rows)
     one_of("outputs", outputs, OUTPUTS)
     if positive_number("temperature", temperature) != 1.0 and outputs != "logits":
-        raise ValueError(f'`temperature` divides logits. Received: temperature={temperature}, outputs="{outputs}"')
+        raise ValueError(f'`temperature` requires logits. Received: temperature={temperature}, outputs="{outputs}"')
     if not model.built:
         raise ValueError(f"`export_draws` needs a built model: call the model once. Received: {model.name}.built=False")
     # If the model is functional, its outputs are known: check their number before the model is traced.

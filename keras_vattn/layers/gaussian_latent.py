@@ -10,12 +10,12 @@ from keras_vattn.support.validation import nonnegative_number, number, positive_
 class GaussianLatent(GaussianLayer):
     """Gaussian latent variable predicted from the inputs x, with a standard normal prior.
 
-    See Kingma and Welling 2014. Bahuleyan et al. 2018 (sections 2.1 and 2.2) also use this z. The layer samples z in
-    training, and returns mu at inference, except under `keras_vattn.posterior_draws`. The KL, in nats, is added with
+    See Kingma and Welling 2014, and Bahuleyan et al. 2018 (sections 2.1 and 2.2). The layer samples z in training, and
+    returns mu at inference, except under `keras_vattn.posterior_draws`. The layer adds the KL, in nats, with
     `add_loss`. log sigma is clipped to [-8, 8].
 
     A recurrent decoder uses this layer in a `keras_vattn.recurrent.LatentPart`, which calls `draw_noise` before the
-    loop, `parameters` and `sample` inside it, and `account` after it. In a decoder, the prior can be any Gaussian.
+    loop, `parameters` and `sample` inside it, and `account` after it. `LatentPart(prior=...)` replaces N(0, I).
 
     Formula:
         q(z | x) = "Normal"(mu, "diag"(sigma^2)), quad mu = W_m x + b_m, quad log sigma = W_s x + b_s
@@ -28,8 +28,7 @@ class GaussianLatent(GaussianLayer):
         free_bits: Nats per dimension. If the KL of a dimension, averaged over the batch, is below this value, the loss
             contains this value instead (Kingma et al. 2016, eq. 15). Defaults to 0.0.
         free_nats: Nats per example. If the KL of an example, summed over queries and dimensions, is below this value,
-            the loss contains this value instead. The limit applies to the sum, so a single step can have a KL of 0.
-            Defaults to 0.0.
+            the loss contains this value instead. The KL of a single query can still be 0. Defaults to 0.0.
         kernel_initializer: Initializer of W_m and W_s. Defaults to `"glorot_uniform"`.
         initial_log_scale: Initial value of b_s. The initial W_m and W_s, and therefore z, are scaled by
             exp(initial_log_scale). If a decoder samples z at every step, use a small value, such as -3, because the

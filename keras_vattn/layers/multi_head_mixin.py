@@ -218,8 +218,8 @@ class MultiHeadMixin(ChunkedAttention):
         Args:
             query: Projected queries, (B, ..., H, D).
             key: Projected keys, (B, ..., H, D).
-            mask: `None`, or a boolean mask with the rank of the logits. Axes before the attention axes may be missing.
-            posterior_logits: As in the call.
+            mask: Boolean (..., T, S) or `None`. Axes of length 1 are added before T, up to the rank of the logits.
+            posterior_logits: Logits of an inference network, as in the call, or `None`.
         """
         axes = AttentionAxes(self.attention_axes, len(query.shape) - 1)
         shape = axes.logits_shape(self.num_heads, ops.shape(query), ops.shape(key))

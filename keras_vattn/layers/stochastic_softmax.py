@@ -22,7 +22,7 @@ class StochasticSoftmax(AlignmentLayer):
 
     Args:
         alignment: As in `keras_vattn.Attention`. Defaults to `"weibull"`.
-        prior: As in `keras_vattn.Attention`. A contextual prior reads the `key` of the call. Defaults to `None`.
+        prior: As in `keras_vattn.Attention`. A contextual prior reads the call argument `key`. Defaults to `None`.
         axis: Must be -1. The argument exists because `keras.layers.Softmax` has an `axis`.
         **kwargs: Arguments of `keras_vattn.StochasticLayer` (`kl_weight`, `seed`, ...) and of every Keras layer.
 

@@ -110,7 +110,7 @@ class _Loop:
         return self._run_forward(call, self.step.outputs)
 
     def run_in_training(self, noise):
-        """Return the results of `run`, with a gradient that the backward loop computes."""
+        """Return the results of `run`. The backward loop computes their gradient."""
         step = self.step
         is_noise = tree.map_structure(lambda _: False, self.inputs)
         for name in noise:

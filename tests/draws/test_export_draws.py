@@ -151,7 +151,7 @@ def test_errors(tmp_path):
         (lambda: export_draws(spaced, tmp_path), r"a Python identifier.*Received: inputs named \['two words'\]"),
         (lambda: export_draws(several, tmp_path), "one output.*Received: 2 outputs"),
         (lambda: export_draws(model, tmp_path), "not probabilities: export with outputs=.*Received: outputs="),
-        (lambda: export_draws(model, tmp_path, temperature=2.0), "`temperature` divides logits.*temperature=2.0"),
+        (lambda: export_draws(model, tmp_path, temperature=2.0), "`temperature` requires logits.*temperature=2.0"),
         (lambda: export_draws(model, tmp_path, outputs="logits", temperature=0.0), "Received: temperature=0.0"),
     ):
         with pytest.raises(ValueError, match=message):

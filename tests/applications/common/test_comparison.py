@@ -79,7 +79,7 @@ BAD = {
     "--models: gaussian:units=[: units=[ cannot be read": ("--models", "gaussian:units=["),
     "compare: `compare` sets seed, resume for each run; omit these options.": ("--seed", "3", "--resume"),
     "--models: gaussian:seed=3: `compare` sets seed for each run; omit these options.": ("--models", "gaussian:seed=3"),
-    "--start-epochs: requires a model MODEL@START in --models": ("--models", "gaussian", "--start-epochs", "1"),
+    "--start-epochs: expected a model of the form MODEL@START": ("--models", "gaussian", "--start-epochs", "1"),
     "--models: expected MODEL[@START][:option=value,...]. Received: a@b@c": ("--models", "a@b@c"),
     "--models: gaussian:unit=3 names an unknown option: unit": ("--models", "gaussian:unit=3"),
     "epochs: must be greater than 0. Received: 0": ("--models", "gaussian:epochs=0"),
