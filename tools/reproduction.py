@@ -76,7 +76,7 @@ def verdict_of(claim, runs):
 
 
 def required_seeds(differences):
-    """Return the number of paired seeds that would decide an effect of the observed size; `None` if more than 40.
+    """Return how many paired seeds a test needs to decide an effect of the observed size; `None` if more than 40.
 
     This is the smallest number that gives Student's two-sided test at 5% a power of 0.8, if the true mean and standard
     deviation equal the observed values.
@@ -165,7 +165,7 @@ def _runs(claims, loaded):
         rows.append((name, theirs, ours, len(results["runs"]), " or ".join(map(str, seeds)), f"{hours:.1f}"))
         places = f"--out runs/{name} --results {results_file(name).relative_to(ROOT)}"
         commands.append(f"    {results['command']} {places}")
-    heads = ("results", "paper", "here", "models", "seeds", "CPU hours")
+    heads = ("results", "the paper's data", "our data and training", "models", "seeds", "CPU hours")
     return f"## Runs\n\n{claims['runs'].strip()}\n\n{table(heads, rows)}\n\n" + "\n".join(commands)
 
 
