@@ -62,7 +62,7 @@ def write_sheet(runs, out, num_outputs=100, label="MAP", seed=0):
         )
     if (out / "key.json").exists() or (out / "sheet.csv").exists():
         raise SystemExit(
-            f"--out: expected a folder without a sheet. Received: {out}, whose sheet someone may be filling in"
+            f"--out: expected a folder without a sheet. Received: {out}, which contains a sheet that may be in use"
         )
     generator = np.random.default_rng(seed)
     chosen = [shared[row] for row in generator.choice(len(shared), num_outputs, replace=False)]

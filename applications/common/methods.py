@@ -1,8 +1,8 @@
 """Compares stochastic attention with other uncertainty methods, for `uncertainty` and `compare --layout uncertainty`.
 
-The table has a row per model and method: prediction at the mean of the attention; this prediction with a temperature
-fitted on validation data (Guo et al. 2017); and predictions averaged over samples of dropout (Gal and Ghahramani 2016),
-of attention weights, or of both. `compare` adds an ensemble of the baseline (Lakshminarayanan et al. 2017).
+The table has one row per model and method. The first method predicts with mean attention weights. The second method
+adds a temperature fitted on validation data (Guo et al. 2017). The others average predictions over samples of dropout
+(Gal and Ghahramani 2016), attention, or both. `compare` adds an ensemble of baselines (Lakshminarayanan et al. 2017).
 
 Shapes: M samples or ensemble members, N examples, C classes.
 """
@@ -47,7 +47,7 @@ _SAMPLED = {"dropout": "dropout sampled", "attention": "attention sampled", "bot
 
 @dataclasses.dataclass(frozen=True)
 class Uncertainty:
-    """Functions that a program defines for the command `uncertainty`. An instance is also a layout of `compare`.
+    """Functions of a program that the commands `uncertainty` and `compare --layout uncertainty` call.
 
     Attributes:
         predictor: Function (run, part, corruption) that returns a `predictor.Predictor` for an encoded split, whose
@@ -55,7 +55,7 @@ class Uncertainty:
         other: Function (options, path, codec=None) that reads a file of out-of-distribution data. Labels in this file
             are ignored.
         corruption: The default amount of corruption.
-        refuse: Function of a run's options; raises `InputError` if the run does not predict classes.
+        refuse: Function (options) that raises `InputError` if a run with these options does not predict classes.
     """
 
     predictor: typing.Callable

@@ -132,7 +132,7 @@ def title_from(name, title_of):
 
 
 def out_of(share, count):
-    """Format a fraction `share` of `count` examples as two counts, such as "1,092 of 1,200"."""
+    """Format a fraction of `count` examples: a `share` of 0.91 of 1200 examples is "1,092 of 1,200"."""
     return f"{round(share * count):,} of {count:,}"
 
 

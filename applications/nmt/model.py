@@ -58,7 +58,7 @@ class Model:
 
     @property
     def is_bayesian(self):
-        """Whether training samples without an inference network and prediction uses the mean, as in Fan et al. 2020."""
+        """Whether the model samples weights in training, has no inference network, and predicts with mean weights."""
         return self.is_continuous and not self.needs_posterior
 
     @property

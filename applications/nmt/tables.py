@@ -77,7 +77,7 @@ def deng(comparison):
 
 
 def _with_kmax(comparison):
-    """Evaluate models with exact inference again, using `kmax:5`; return records with this report in "kmax"."""
+    """Return the records of models with exact inference. "kmax" in a record is the report of the run with `kmax:5`."""
 
     def arguments_of(run):
         if MODELS[run.options.model].inference != "exact":

@@ -1,4 +1,4 @@
-"""Defines the base class of modules that programs on sentence pairs export. Subclasses implement decoding."""
+"""Defines `PairModule`, the base class of the TensorFlow modules that the programs `nmt` and `ved` export."""
 
 import tensorflow as tf
 

@@ -62,8 +62,8 @@ _OBJECTS, _PIXELS, _CAPTIONS, _QUESTIONS = 1, 2, 3, 4
 
 @dataclasses.dataclass(frozen=True)
 class Object:
-    """An object of a scene: one of `COLORS`, one of `SHAPES`, its cell (row * 4 + column), its centre, and half the
-    side of its bounding square. Lengths are fractions of the image's side."""
+    """An object of a scene. `color` is in `COLORS`, and `shape` in `SHAPES`. `cell` is row * 4 + column. (x, y) is the
+    centre, and `radius` is half the side of the bounding square, as fractions of the image's side."""
 
     color: str
     shape: str

@@ -32,7 +32,7 @@ def train(options):
         report, _ = predicted(run, valid, title=None)
         logs |= {"val_nll": report["nll"], "val_accuracy": report["accuracy"]["all"]}
 
-    # Select weights by val_nll: val_loss adds thousands of constant nats of KL, whose rounding errors hide the NLL.
+    # Select weights by val_nll: val_loss also contains a KL of thousands of nats, whose rounding errors hide the NLL.
     callbacks, score = [keras.callbacks.LambdaCallback(on_epoch_end=validate), *callbacks], after_warm_start("val_nll")
     run.fit(lambda epoch: train.batches(options, epoch), valid.batches(options), callbacks, score)
     run.finish()

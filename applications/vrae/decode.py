@@ -253,7 +253,7 @@ def _last_of(steps, target):
 
 
 def _normal(mean, log_scale):
-    # Not `MultivariateNormalDiag`, whose KL can be slightly negative.
+    # `MultivariateNormalDiag` is not used, because its KL can be slightly negative.
     return tfd.Independent(tfd.Normal(ops.cast(mean, "float32"), tf.exp(log_scale)), 1)
 
 

@@ -28,8 +28,8 @@ from applications.text.text import PAD, START, UNKNOWN
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """A model of Chien and Wang 2019. `latent`: z_enc encodes the sentence. `attention`: the decoder samples z_t and
-    attends to the sentence. `auxiliary`: an additional loss trains z_t to predict the attended context."""
+    """A model of Chien and Wang 2019. With `latent`, z_enc encodes the sentence. With `attention`, the decoder attends
+    to the sentence and samples z_t. With `auxiliary`, an additional loss trains z_t to predict the attended vector."""
 
     title: str
     latent: bool = True
@@ -82,7 +82,7 @@ class Models:
         embedded = self.input_dropout(self.embedding(self.word_dropout(target_input)))
         if z is None:
             return embedded
-        # Multiplying by ones repeats z along T, which is unknown while building.
+        # T may be unknown, so z is repeated along T by multiplication with ones.
         z = ops.expand_dims(ops.cast(z, embedded.dtype), 1)
         return ops.concatenate([embedded, z * ops.ones_like(embedded[..., :1])], axis=-1)
 

@@ -50,7 +50,7 @@ class LogNormal(RowDistribution):
         return -0.5 * distance - math.log(self.scale) - 0.5 * math.log(2.0 * math.pi)
 
     def log_draw(self, normal):
-        """Return log S, computed from one standard normal number per weight."""
+        """Return the unnormalised log weights, computed from one standard normal number per weight."""
         return self.loc + self.scale * normal
 
     def log_sample(self, shape, seed):

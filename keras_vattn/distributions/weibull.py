@@ -64,7 +64,7 @@ class Weibull(RowDistribution):
         return math.log(self.k) + log_draw - bounded_exp(log_draw)
 
     def log_draw(self, noise):
-        """Return log S, computed from the noise of a `keras_vattn.Weibull` with the same k."""
+        """Return the unnormalised log weights, computed from the noise of a `keras_vattn.Weibull` with the same k."""
         return self.log_scale + noise
 
     def log_sample(self, shape, seed):

@@ -102,5 +102,5 @@ def reads_requests(layer):
 
 
 def training_requested(layer):
-    """Return the `training` value requested for a layer, or `None` without a request."""
+    """Return `training` of the innermost request for a layer, or `None` if no active request includes the layer."""
     return _innermost("training", layer)

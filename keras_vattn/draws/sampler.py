@@ -222,7 +222,7 @@ def _join(*batches):
     shapes = [(x.shape[0], *x.shape[2:]) for x in batches]
     if len(set(shapes)) > 1:
         raise ValueError(
-            "The outputs of all batches must have the same shape except the batch axis: pad the inputs to one length. "
+            "Except for the batch axis, all batches must have outputs of the same shape: pad the inputs to one length. "
             f"Received: {sorted(set(shapes))}"
         )
     return np.concatenate(batches, axis=1)

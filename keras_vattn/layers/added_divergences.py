@@ -41,7 +41,7 @@ class AddedDivergences:
         self._divergences.append(divergence)
 
     def prune(self, losses):
-        """Remove the KLs whose losses are not in `losses`, and return the remaining KLs."""
+        """Remove each `AddedDivergence` whose `loss` is not in the list `losses`, and return the others."""
         identities = {id(x) for x in losses}
         self._divergences = [x for x in self._divergences if id(x.loss) in identities]
         return self._divergences

@@ -263,8 +263,8 @@ class MultiHeadMixin(ChunkedAttention):
         choices = (expected, (*before, 1, *after), (*before, *after))
         if not any(fits(shape, choice) for choice in choices):
             raise ValueError(
-                f"`posterior_logits` must have shape (B, H, T, S), here {expected}, or (B, 1, T, S) or (B, T, S) for "
-                f"all heads. Received: posterior_logits.shape={shape}"
+                "`posterior_logits` must have shape (B, H, T, S) or, for all heads, (B, 1, T, S) or (B, T, S). "
+                f"Expected: one of {choices}. Received: posterior_logits.shape={shape}"
             )
 
     def _by_head(self, posterior_logits, axes, shape):

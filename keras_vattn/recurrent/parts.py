@@ -344,7 +344,7 @@ class LatentPart(Part):
         return outputs, {}
 
     def infer(self, inputs, prior, memory):
-        """Return the parameters of q. `inputs`: result of `posterior`. `prior`: parameters of p, `None` for N(0, I)."""
+        """Return the parameters of q. `inputs` is the result of `posterior`. `prior` is `None` if p is N(0, I)."""
         return self.latent.parameters(inputs, memory[self.name])
 
     def kept(self, inputs):

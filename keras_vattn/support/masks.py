@@ -92,7 +92,7 @@ def check_shape(name, x, expected, meaning, broadcast=False):
     """Raise ValueError unless the static shape of x fits the expected shape, as `fits` defines."""
     if not fits(x.shape, expected, broadcast):
         raise ValueError(
-            f"`{name}` must have shape {meaning}, here {expected}. Received: {name}.shape={tuple(x.shape)}"
+            f"`{name}` must have shape {meaning}. Expected: {expected}. Received: {name}.shape={tuple(x.shape)}"
         )
 
 
@@ -104,7 +104,7 @@ def fits(shape, expected, broadcast=False):
 
 
 def where_rows(mask, new, old):
-    """Return the rows of `new` where a boolean mask (B,) is true, and the rows of `old` elsewhere. Shapes are equal.
+    """Return the rows of `new` where a mask (B,) is true, and otherwise the rows of `old`, which has the same shape.
 
     `ops.where` would make a masked LSTM 5 % slower, because it reads shapes in every step of the backward loop.
     """

@@ -169,7 +169,7 @@ def test_errors():
             layer(inputs, targets)
     with pytest.raises(ValueError, match=r"not to weights.*Received: targets.shape=\(3, 4, 9\), ignore_class=0"):
         built(ignore_class=0)(INPUTS, VOTES)
-    with pytest.raises(ValueError, match=r"`inputs_mask` must have shape \(B\), here"):
+    with pytest.raises(ValueError, match=r"`inputs_mask` must have shape \(B\)\. Expected:"):
         layer(INPUTS[:, 0], VOTES[:, 0], inputs_mask=MASK)
     with pytest.raises(ValueError, match=r"`log_weights` must have shape \(B, K\)"):
         layer(INPUTS[:, 0], log_weights=UPSTREAM)

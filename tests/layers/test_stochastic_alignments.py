@@ -217,7 +217,7 @@ def test_errors():
     with pytest.raises(ValueError, match=r"Hard accepts no prior. Received: prior='contextual'"):
         Attention(alignment="hard", prior="contextual")
     for wrong in (POSTERIOR[:, :2], POSTERIOR[..., :4], POSTERIOR[0]):
-        with pytest.raises(ValueError, match=r"\(B, T, S\), here \(4, 3, 5\).*Received: posterior_logits.shape="):
+        with pytest.raises(ValueError, match=r"\(B, T, S\)\. Expected: \(4, 3, 5\).*Received: posterior_logits.shape="):
             Attention(alignment="weibull")(QUERY, VALUE, posterior_logits=wrong)
     with pytest.raises(ValueError, match=r"requires keras_vattn.AttentionDecoder.*Received: score=LocationSensitive"):
         Attention(score="location_sensitive")(QUERY, VALUE)

@@ -118,7 +118,7 @@ def test_errors():
     for call in (LOGITS, keras.Input(LOGITS.shape[1:], batch_size=B)):
         with pytest.raises(ValueError, match=r"reads the keys: pass `key`.*prior=GammaPrior, key=None"):
             StochasticSoftmax(prior="contextual")(call)
-    with pytest.raises(ValueError, match=r"`key` must have shape \(B, ..., S, Dk\), or 1 b.*, here \(3, 2, 5, 7\)"):
+    with pytest.raises(ValueError, match=r"`key` must have shape \(B, ..., S, Dk\), or 1 b.*Expected: \(3, 2, 5, 7\)"):
         StochasticSoftmax(prior="contextual")(LOGITS, key=np.ones((B, 2, S + 1, 7), "float32"))
     with pytest.raises(ValueError, match=r"\(B, ..., T, S\) or \(B, S\). Received: inputs.shape=\(5,\)"):
         StochasticSoftmax()(np.zeros(5, "float32"))
@@ -126,5 +126,5 @@ def test_errors():
         for logits in (LOGITS, keras.Input(LOGITS.shape[1:], batch_size=B)):
             with pytest.raises(ValueError, match=r"`mask` must have shape \(B, ..., T, S\), or 1 in any axis"):
                 StochasticSoftmax()(logits, mask=tf.constant(mask))
-    with pytest.raises(ValueError, match=r"\(B, ..., T, S\), here \(3, 2, 4, 5\)"):
+    with pytest.raises(ValueError, match=r"\(B, ..., T, S\)\. Expected: \(3, 2, 4, 5\)"):
         StochasticSoftmax()(LOGITS, posterior_logits=LOGITS[:, :1])
