@@ -174,7 +174,7 @@ class GaussianWeights(keras_vattn.Alignment):
 class Emission:
     """Computes p(y | h) = softmax W_v dropout(h) or, with a latent region x, softmax W_v dropout(tanh(W_h h + W_x x)).
 
-    All candidates of a word share one dropout mask.
+    For each word, the states of all candidate regions have the same dropout mask.
     """
 
     def __init__(self, options, vocabulary_size):

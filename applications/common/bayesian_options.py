@@ -123,7 +123,7 @@ class PublishedOptions(BayesianOptions):
     annealing_rate: NotNegativeFloat | None = None
 
     def with_published(self, published):
-        """Return `BayesianOptions` in which the paper's values for the model, `published`, replace each `None`."""
+        """Return `BayesianOptions`. If an option is `None`, use its value in `published`, the paper's values."""
         options = {name: value for name, value in vars(self).items() if value is not None}
         values = {"annealing_rate": 0.0, **published, **options}
         names = [field.name for field in dataclasses.fields(BayesianOptions)]

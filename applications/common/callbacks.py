@@ -51,8 +51,8 @@ class EpochLog(keras.callbacks.Callback):
 class Plateau(keras.callbacks.Callback):
     """Lowers the learning rate (schedule "plateau"), or stops training, after epochs without a better score.
 
-    It must precede the `Checkpoint`, from which it reads the history of earlier epochs. `score` decides on the learning
-    rate, `stop_score` on early stopping. Both are functions of an epoch's row in the history; smaller is better.
+    In the list of callbacks, it must precede `Checkpoint`, which adds the current epoch to the history. `score`
+    controls the learning rate, `stop_score` early stopping. Both map a history row to a number; smaller is better.
     """
 
     def __init__(self, checkpoint, options, score, stop_score):

@@ -58,7 +58,7 @@ class TrainingRun(Run):
         """Read and encode the data; return the training and the validation split.
 
         `fit_codec(options, training_split)`, if given, returns the codec of a new run. A resumed run loads its stored
-        codec instead, and a run with --start-from loads the codec of the other run.
+        codec instead. A run with --start-from loads the codec of the run that --start-from names.
         """
         application, options = self.application, self.options
         # A run with --embeddings or --weights may still use the built-in data.
@@ -154,8 +154,8 @@ class TrainingRun(Run):
         if differing or not shared:
             names = ", ".join(differing) or "all"
             raise InputError(
-                f"--start-from: {self.options.run.start_from} does not fit this model, whose weights have other names "
-                f"or shapes: {names}. Choose a run of a similar model."
+                f"--start-from: {self.options.run.start_from} does not fit this model. The names or shapes of these "
+                f"weights differ: {names}. Choose a run of a similar model."
             )
         return len(shared)
 

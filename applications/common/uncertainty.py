@@ -12,7 +12,7 @@ from keras_vattn import metrics, random
 
 
 def calibration(draws, labels):
-    """Return metrics of the mean of M sampled predictions (M, N, C), given the true classes `labels` (N,)."""
+    """Return metrics of the mean prediction. `draws`: sampled predictions (M, N, C). `labels`: true classes (N,)."""
     return {
         "nll": metrics.negative_log_likelihood(draws, labels),
         "brier": metrics.brier_score(draws, labels),

@@ -90,7 +90,7 @@ def set_aside(path):
 
 
 def delete_aside(path):
-    """Delete the old run that `set_aside` renamed, if any. If this fails, the old run remains."""
+    """Delete the run that `set_aside` renamed, if any. If the run cannot be deleted, it remains; no error is raised."""
     aside = aside_of(path)
     if _is_run(aside):
         with contextlib.suppress(InputError, OSError):

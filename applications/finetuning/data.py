@@ -122,7 +122,7 @@ def read_examples(path, options):
 
 
 def _example(position, row, indices, width, task):
-    """Return the text, the second text or `None`, and the label or score of a row."""
+    """Return three values of a row: the text, the second text (or `None`), and the label (str) or score (float)."""
     num_needed = 1 + max(column for column in indices if column is not None)
     if len(row) < num_needed:
         raise InputError(f"{position}: expected at least {num_needed} columns. Received: {len(row)}")

@@ -52,7 +52,7 @@ def uncertainty_of(log_words, target, noise=None, num_samples=1, seed=0):
 
 
 def shifted(target):
-    """Return decoder inputs (B, T) that feed generated ids (B, T) back: the start id, then all ids except the last."""
+    """Return the decoder inputs (B, T) for generated ids (B, T): the start id, then all ids except the last."""
     before = tf.concat([tf.fill([tf.shape(target)[0], 1], START), target[:, :-1]], axis=1)
     return tf.where(tf.not_equal(target, PAD), before, PAD)
 

@@ -75,7 +75,7 @@ class RegionOptions(ExtractorOptions):
 
     @property
     def resolved(self):
-        """Options with their defaults applied: {"network": ...}, with `None` for exact features of rendered scenes."""
+        """A dictionary with the actual value of `network`: by default, "words" with --images, and `None` without."""
         return {"network": self.network or (None if self.images is None else "words")}
 
     def check(self):

@@ -1,5 +1,5 @@
 """Read documents and reference summaries in the layout of Opinosis. Each topic is a file NAME.txt.data with one
-sentence per line; references are NAME/NAME.1.gold and so on. `tools.convert_duc` converts DUC files to this layout."""
+sentence per line. Its reference summaries are the files in folder NAME. `tools.convert_duc` writes this layout."""
 
 import contextlib
 import dataclasses

@@ -145,7 +145,7 @@ def build(options, codec):
     decoded = models.decode(target_input, target, z, memory, source)
     log_likelihood = words(decoded["hidden"][:, :, None], target)[..., 0]
     if memory is None:
-        # Use `source`, because Keras 3.12 rejects an unused input.
+        # Add zeros that depend on `source`, because Keras 3.12 rejects a model with an unused input.
         log_likelihood += ops.cast(ops.zeros_like(source[:, :1]), log_likelihood.dtype)
     models.training = keras.Model(sentence, log_likelihood, name=options.model)
     draw_initial_weights(models.training.layers, options.run.seed)

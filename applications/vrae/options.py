@@ -192,7 +192,7 @@ class GenerateVrae(common.GenerateOptions):
         if self.mode == "new" and self.input is not None:
             raise InputError("--input: --mode new reads no input; choose another --mode.")
         if self.mode == "reconstruct" and self.num is not None:
-            raise InputError("--num: --mode reconstruct decodes each line once; leave the option out.")
+            raise InputError("--num: omit this option, because --mode reconstruct decodes each line once.")
         for name in ("temperature", "top_p"):
             if self.mode != "new" and getattr(self, name) is not None:
                 raise InputError(f"--{name.replace('_', '-')}: only --mode new samples words.")

@@ -68,7 +68,7 @@ CURVES = {
 # We generate NUM_GENERATED sentences and rebuild NUM_GENERATED; reports show NUM_SAMPLES of each, and the attention of
 # NUM_ALIGNMENTS sentences. attention.png shows the first and the last of these NUM_ALIGNMENTS sentences.
 NUM_GENERATED, NUM_SAMPLES, NUM_ALIGNMENTS = 100, 8, 6
-# Number of points between two z_enc from which sentences are decoded; equal adjacent sentences are shown once.
+# An interpolation decodes this many points from one z_enc to another. Equal adjacent sentences are shown once.
 NUM_INTERPOLATED = 65
 # The seed is fixed, so that equal runs write equal reports.
 _SEED = 0

@@ -327,17 +327,15 @@ def page():
     for recipe in RECIPES:
         task_pairs = [pairs(task_runs, recipe) for task_runs in runs.values()]
         cells = [", ".join(str(len(seed_pairs)) for seed_pairs in task_pairs)]
-        for figure in ("score", "nll", "ece"):
+        for figure in ("test_score", "test_nll", "test_ece"):
             for seed_pairs in task_pairs:
-                values = [
-                    float(x[f"test_{figure}"]) - (recipe != DETERMINISTIC) * float(y[f"test_{figure}"])
-                    for x, y in seed_pairs
-                ]
+                values = [float(x[figure]) - (recipe != DETERMINISTIC) * float(y[figure]) for x, y in seed_pairs]
                 cells.append(f"{np.mean(values):{'' if recipe == DETERMINISTIC else '+'}.3f}" if values else "-")
         spread = np.mean([float(x["weights_sd"]) for seed_pairs in task_pairs for x, _ in seed_pairs])
         lines.append([recipe, *cells, f"{spread:.3f}"])
-    heads = ["Matthews: CoLA", "accuracy: SST-2", "Pearson: STS-B", "NLL: CoLA", "SST-2", "STS-B", "ECE: CoLA", "SST-2"]
-    return table(["recipe", "seeds", *heads, "STS-B", "sd of a weight"], lines)
+    heads = [f"{name}: {title}" for name in ("NLL", "ECE") for title, *_ in TASKS.values()]
+    scores = ["Matthews: CoLA", "accuracy: SST-2", "Pearson: STS-B"]
+    return table(["recipe", "seeds", *scores, *heads, "sd of a weight"], lines)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Alignments, which map logits to distributions over source positions, and priors for the KLs of alignments."""
+"""Alignments, which map logits to distributions over source positions, and their priors, which define the KL."""
 
 from keras_vattn.alignments.alignment import Alignment
 from keras_vattn.alignments.dense_keys import DenseKeys

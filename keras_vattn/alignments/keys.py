@@ -61,8 +61,8 @@ class Keys:
         raise NotImplementedError(f"{type(self).__name__} does not implement `average`.")
 
     def one_per_key(self, x, like):
-        """Expand x along the axis of keys. x is a number, or an array that broadcasts to the entries `like`. If x does
-        not depend on the row, the result may have a single row."""
+        """Broadcast x, a number or an array, to the shape of `like`, which has one value per entry. If x has the same
+        values for all rows, the result may contain only one row."""
         return x + ops.zeros_like(like)
 
     def require_dense(self):

@@ -90,7 +90,7 @@ def _divergence_from_products(q, p):
     else:
         # The prior p is the same for all queries, so sum the terms of p only once.
         entry_terms = keys.sum(log_gamma + alpha * slope) - keys.sum(alpha * log_mean)
-    constant, total = math.log(q.k) - EULER - 1.0, math.exp(p.log_rate)
-    # Add `total` only to rows with at least one valid key.
-    row_term = keys.of_count(lambda count: count * constant + total * ops.minimum(count, 1.0), log_mean)
+    constant, rate = math.log(q.k) - EULER - 1.0, math.exp(p.log_rate)
+    # The KL contains sum rate E[S]. This sum is the rate, or 0 in a row without a valid key.
+    row_term = keys.of_count(lambda count: count * constant + rate * ops.minimum(count, 1.0), log_mean)
     return entry_terms + row_term

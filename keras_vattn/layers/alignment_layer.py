@@ -120,21 +120,21 @@ class AlignmentLayer(StochasticLayer):
         return self.variational.prior_distribution(scored, self.current_step, self._other_priors)
 
     def alignment_statistics(self, *arguments, num_samples=32, sample_seed=0, **options):
-        """Return statistics that measure how random the alignment of a call is. The layer must be built.
+        """Return the entropies (in nats) and the standard deviation of the attention weights. The layer must be built.
 
         Args:
-            *arguments: Positional arguments of the call.
-            num_samples: Number of draws from which `"weights_sd"` is computed.
-            sample_seed: Integer seed of these draws.
-            **options: Keyword arguments of the call.
+            *arguments: Positional arguments of `call`.
+            num_samples: Number of samples from which `"weights_sd"` is computed.
+            sample_seed: Integer seed of these samples.
+            **options: Keyword arguments of `call`.
 
         Returns:
-            A dictionary of float32 arrays (B, T), or (B, H, T) with heads. `"posterior_entropy"` is the entropy in nats
-            of the weights at the mean of q. `"prior_entropy"` is the entropy of Psi, normalised over the keys of each
-            query; the axis T has length 1 if all queries share Psi. With posterior logits, `"prior_entropy"` is the
-            entropy of the weights at the mean of p. A fixed prior has no `"prior_entropy"`. `"weights_sd"` is the
-            standard deviation of a weight over draws, averaged over the valid keys. Below 1e-3, the alignment is almost
-            deterministic. `"weights_sd"` excludes the noise of a Gaussian context, which does not affect the weights.
+            A dictionary of float32 arrays (B, T), or (B, H, T) with heads:
+            - `"posterior_entropy"`: entropy of the weights at the mean of the posterior.
+            - `"prior_entropy"`: with posterior logits, entropy of the weights at the mean of the prior; with a
+              contextual prior, entropy of Psi over a query's keys (T is 1 if all queries share Psi); otherwise missing.
+            - `"weights_sd"`: standard deviation of a sampled weight, averaged over the valid keys. If it is below 1e-3,
+              the weights are almost deterministic. The noise of a Gaussian context does not affect it.
         """
         scored = self._scored(arguments, options)
         return self.variational.statistics(scored, self.current_step, num_samples, random.as_seed(sample_seed))

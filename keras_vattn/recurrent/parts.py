@@ -12,9 +12,9 @@ from keras_vattn.recurrent.feeding import NoFeeding
 class Part:
     """Base class of the parts of a `RecurrentDecoder`. Its methods run before, inside and after the loop over steps.
 
-    The parts share four dictionaries: `memory` and `noise`, computed before the loop; `state`, which a step passes to
-    the next step; and `results` of the current step. A part adds values under unique names, and may read all values. In
-    a step, `results` contains the results of earlier parts, and `state` contains the values of the last step.
+    The parts share four dictionaries. `memory` and `noise` are computed before the loop. `state` contains the values
+    that the previous step returned. `results` contains the results of the current step, computed by the parts that ran
+    before this part. A part may read all values, and adds its own values under unique names.
 
     A part is a plain object, not a layer. It uses layers that belong to the decoder, so Keras tracks and saves them.
 
