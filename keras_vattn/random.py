@@ -194,16 +194,16 @@ def _bits(shape, seed):
 
 
 def _draw_once(draw, condition, word, otherwise):
-    """Return draw(word) if the condition is true, otherwise draw(otherwise), so that XLA on a CPU draws bits only once.
+    """Return draw(word) if the condition is true, otherwise draw(otherwise). On a CPU, `tf.cond` selects the draw.
 
-    Without a `tf.cond`, XLA fuses the generator into every operation that uses the bits, and draws the bits again for
-    each (a stochastic attention then takes 1.26 instead of 1.11 times as long as a softmax attention). XLA does not
-    fuse across a `tf.cond` if it cannot evaluate the condition at compile time. Both branches draw bits.
+    Without a `tf.cond`, XLA on a CPU would fuse the generator into every operation that uses the bits, and each of
+    these operations would draw the bits again. Stochastic attention would take 1.26 instead of 1.11 times as long as
+    softmax attention. XLA does not fuse across a `tf.cond` if it cannot evaluate the condition at compile time.
 
     In a process with a GPU, the same bits are drawn without a `tf.cond`, because the host could evaluate the condition
-    only after the GPU has finished all earlier work. This applies to every call and trace in the process, because a
-    function does not know on which device it will run. A `tf.cond` under XLA on a GPU was not measured.
-    `tf.vectorized_map` cannot convert a branch that reads no seed, so there is no `tf.cond` under it either.
+    only after the GPU has finished all earlier work. This rule applies to the whole process, because a function does
+    not know on which device it will run. There is no `tf.cond` under `tf.vectorized_map` either, because it would fail
+    if no seed takes one of the branches.
     """
     # TensorFlow uses this name scope when it traces a function for `tf.vectorized_map`.
     is_vectorized = "loop_body" in tf.get_current_name_scope()

@@ -103,9 +103,9 @@ _QUESTIONS = {
 
 
 def rows():
-    """Return a list of (statement, question): about 3,000 statements, each with the five questions that it answers.
+    """Return a list of pairs (statement, question): about 3,000 statements, each paired with five questions.
 
-    The result is the same on every machine.
+    Each statement answers its questions. The list is the same on every machine.
     """
     generator = np.random.default_rng(0)
     facts = sorted(_names() + _speakers() + _currencies() + _scripts() + _weeks())

@@ -53,7 +53,7 @@ def read(options):
 
 
 def read_other(options, evaluation):
-    """Return the captions in the file named by an `evaluate` command, or `None` if it names no file."""
+    """Return a `Part` with the captions in the file `--captions` of `evaluate`, or `None` without this option."""
     if evaluation.captions is None:
         return None
     captions = read_parts({"test": evaluation.captions})["test"]

@@ -6,6 +6,6 @@ from applications.vision.extractors import write_features
 
 
 def features(options):
-    """Write the features of images. If captions are given, the network `words` is trained on their words."""
+    """Write the features of images. The extractor of `--network words` learns to detect the words of the captions."""
     words = None if options.captions is None else words_of_images(read_parts({"train": options.captions})["train"])
     write_features(options, words)

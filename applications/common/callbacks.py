@@ -85,10 +85,11 @@ def epochs_without_better(scores):
 
 
 class WarmStart(keras.callbacks.Callback):
-    """Trains only the inference network for `num_steps` steps after a warm start of `first` steps.
+    """Trains only the inference network for `num_steps` steps, after a warm start of `first` steps.
 
     During these steps, all other weights are restored after each update. The optimizer still receives their gradients,
-    so their first real update is not unusually large. Epochs that end during or before these steps log `warm_start`.
+    so that the first update after these steps is not too large. Epochs that end by step first + num_steps log
+    `warm_start`.
 
     Args:
         weights: The trainable weights of the generative model.

@@ -35,8 +35,8 @@ class Untracked:
 
 
 def mean_of_draws(model, log_probabilities, num_draws):
-    """Return a function (batch_index, *arguments) that averages probabilities over samples of the stochastic layers. It
-    returns log(mean(exp(`log_probabilities(*arguments)`))), and uses `batch_index` as the seed of the samples."""
+    """Return a function (batch_index, *arguments) that computes log(mean(exp(`log_probabilities(*arguments)`))), a mean
+    over `num_draws` samples of the stochastic layers. `batch_index` is the seed of the samples."""
 
     @tf.function(reduce_retracing=True, autograph=False)
     def drawn(seed, *arguments):

@@ -39,7 +39,7 @@ def mean_interval(values):
 def paired_interval(first, second):
     """Return the `Interval` of the differences first - second between two lists of values for the same seeds."""
     if len(first) != len(second):
-        raise ValueError(f"Paired values need the same seeds. Received: {len(first)} and {len(second)} values")
+        raise ValueError(f"Expected one pair of values per seed. Received: {len(first)} and {len(second)} values")
     return mean_interval(np.subtract(first, second))
 
 

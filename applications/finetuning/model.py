@@ -22,7 +22,7 @@ MODELS = {"deterministic": "deterministic", "no_kl": "BAM (NO KL)", "wc": "BAM-W
 
 @dataclasses.dataclass
 class Models:
-    """The training model, and its transformer, which the models no_kl and wc convert to stochastic attention.
+    """The training model and its transformer. In `no_kl` and `wc`, the transformer has stochastic attention.
 
     The training model maps "token_ids", "segment_ids" and "padding_mask", (B, L) each, to logits (B, C), to scores
     (B,), or to logits (B, L, 2) of the first and the last token of an answer.

@@ -57,7 +57,7 @@ class Part:
 
 
 def read(options):
-    """Read the graph that the options of `train` name; return the `Part` of each split."""
+    """Read the graph of a training run. Return a dictionary from the name of each split to its `Part`."""
     origin, graph, splits = read_graph(options.graph)
     splits = _checked(origin, graph, _drawn_splits(options.graph, graph) if splits is None else splits)
     empty = np.setdiff1d(np.arange(len(graph.classes)), graph.labels)

@@ -23,13 +23,13 @@ _ARRAYS |= dict.fromkeys(SPLITS.values(), (1, np.integer))
 
 @dataclasses.dataclass
 class Graph:
-    """A graph, as `data.read_graph` returns it. The readers below return edges as listed; `read_npz` sets no `classes`.
+    """A graph, as `data.read_graph` returns it. The readers below also return self-loops and repeated edges.
 
     Attributes:
         features: float32 (N, D).
         edges: int32 (E, 2), distinct pairs of source and target, without self-loops.
         labels: int32 (N,), -1 for unknown labels.
-        classes: Names of the classes.
+        classes: Names of the classes; `read_npz` returns `None`.
         names: Names of the nodes, or `None` to use their numbers.
         listed: Number of edges in the file.
         columns: Names of the features, or `None`.

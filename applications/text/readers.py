@@ -312,7 +312,7 @@ def table_rows(path, kind=None, skip_invalid=None):
             first_line = reader.line_num + 1
     except csv.Error as error:
         raise InputError(
-            f"{path}:{first_line}: invalid quoting or line ends in the row that begins here ({error})"
+            f"{path}:{first_line}: invalid quoting or line endings in the row that begins here ({error})"
         ) from error
 
 

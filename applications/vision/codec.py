@@ -55,8 +55,8 @@ class Sources:
 
 
 def open_sources(options, num_scenes, attributes, size=64):
-    """Return the `Sources` that `RegionOptions` name, by default built-in scenes. If no network computes the features
-    of scenes, the features encode `attributes` of the objects exactly."""
+    """Return the `Sources` that `RegionOptions` name, or built-in scenes if the options name no files. Without
+    `--network`, the features of a scene are exact codes of the `attributes` of its objects."""
     if options.images is None and options.features is None:
         rendered = scenes.scenes(num_scenes)
         regions = None if options.network else scenes.regions_of(rendered, attributes)

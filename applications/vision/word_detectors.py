@@ -32,8 +32,8 @@ _LEAST = 1e-30
 
 
 def train_detectors(pixels, words, side, cells):
-    """Return a network that is trained on images, uint8 (N, S, S, 3), and a list of words about each image. Raise
-    `InputError` if every word is about too few images or about nearly all images."""
+    """Train a network to detect words in images, uint8 (N, S, S, 3); return the network. `words` lists the words that
+    describe each image. Raise `InputError` if every word describes too few images or nearly all images."""
     vocabulary = vocabulary_of(words)
     if not vocabulary:
         raise InputError(

@@ -79,7 +79,7 @@ MODELS = {
     "wf": Model("BAM-WF", distribution="weibull", prior="fixed", published=_WF),
     "wc": Model("BAM-WC", distribution="weibull", prior="contextual", published=_WC),
 }
-# Samples per prediction of the model `relaxed`, which needs sampling (Deng et al. 2018, section 4).
+# Number of samples for a prediction of `relaxed`, which cannot predict without sampling (Deng et al. 2018, section 4).
 NUM_DRAWS = 10
 
 

@@ -113,7 +113,7 @@ class Models:
 
 
 def build(options, codec):
-    """Build the `Models`."""
+    """Build the `Models` for the options and the codec of a run."""
     kind, network, seed, kl = MODELS[options.model], options.network, options.run.layer_seed, options.variational
     encoder = latent = None
     if kind.latent:

@@ -65,8 +65,8 @@ CURVES = {
     "val_perplexity": "perplexity without KL, validation",
     "val_mutual_information": "I(x; z_enc), validation",
 }
-# We generate NUM_GENERATED sentences and rebuild NUM_GENERATED; reports show NUM_SAMPLES of each, and the attention of
-# NUM_ALIGNMENTS sentences. attention.png shows the first and the last of these NUM_ALIGNMENTS sentences.
+# `evaluate` generates NUM_GENERATED sentences, and reconstructs NUM_GENERATED sentences. Reports show NUM_SAMPLES of
+# each kind, and the attention of NUM_ALIGNMENTS sentences; attention.png shows the first and the last of these.
 NUM_GENERATED, NUM_SAMPLES, NUM_ALIGNMENTS = 100, 8, 6
 # An interpolation decodes this many points from one z_enc to another. Equal adjacent sentences are shown once.
 NUM_INTERPOLATED = 65

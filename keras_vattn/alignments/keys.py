@@ -57,7 +57,7 @@ class Keys:
         raise NotImplementedError(f"{type(self).__name__} does not implement `per_entry`.")
 
     def average(self, value):
-        """Average vectors over the valid keys of each row: (..., keys, D) -> (..., rows, D), float32."""
+        """Average the vectors of each row's valid keys: (..., keys, D) -> (..., rows, D), float32."""
         raise NotImplementedError(f"{type(self).__name__} does not implement `average`.")
 
     def one_per_key(self, x, like):

@@ -18,10 +18,10 @@ class LogNormal(Alignment):
     See Fan et al. 2020, section 3.2. Inference uses softmax(phi), the normalised E[S], instead of the mean of the
     weights. As sigma goes to 0, the draws approach softmax(phi).
 
-    The KL compares distributions of S. `keras_vattn.distributions.LogNormal` documents the formula.
-    `parameterization="normalized"` follows the code of Fan et al. 2020, and `"raw"` follows the formula in their paper,
-    which uses a `LogNormalPrior`. With posterior logits, a `FixedPrior` or a `ContextualPrior`, p is a LogNormal with
-    the sigma of q.
+    The KL compares q and p, which are distributions of S; `keras_vattn.distributions.LogNormal` documents the formula.
+    `parameterization="normalized"` follows the code of Fan et al. 2020, and `"raw"` follows the formula in their paper.
+    Fan et al. use a `LogNormalPrior` as p. With posterior logits, a `FixedPrior` or a `ContextualPrior`, p is a
+    LogNormal with the sigma of q.
 
     With `kl_of="weights"`, q and p are distributions of the normalised weights
     (`keras_vattn.distributions.LogisticNormal`). Their KL has a closed form, and never exceeds the KL of S. The scale

@@ -14,9 +14,9 @@ SCALES = ("rate", "paper")
 class Prior(keras.layers.Layer):
     """Base class of priors. A prior defines p, the distribution towards which the KL pulls the attention weights.
 
-    By default p is the posterior q with log Psi, the result of `log_psi`, in place of the logits: for example, a
-    Weibull with the k of q, or a lognormal with the sigma of q. So the KL can reach 0. A subclass may override
-    `distribution` to define a different p.
+    By default, p is computed like the posterior q, but from log Psi (the result of `log_psi`) instead of the logits.
+    For example, p is a Weibull with the k of q, or a lognormal with the sigma of q. So the KL can reach 0. A subclass
+    may override `distribution` to define a different p.
 
     A prior is a Keras layer because it may have weights. Attention layers call its method `log_psi` instead of the
     prior itself. A custom prior defines `log_psi`, and `build` if it has weights. All alignments that accept a

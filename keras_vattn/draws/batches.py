@@ -1,4 +1,4 @@
-"""Split model inputs into batches. The inputs have any type that `keras.Model.predict` accepts."""
+"""Split model inputs into batches. The inputs may have any type that `keras.Model.predict` accepts."""
 
 import keras
 import numpy as np

@@ -360,7 +360,6 @@ def _quotient(total, count):
 
 
 def _rescaled(total, count, new_count):
-    """Return total / count * new_count."""
     if count is new_count or (all(isinstance(x, numbers.Number) for x in (count, new_count)) and count == new_count):
         return total
     return _quotient(total, count) * ops.cast(new_count, "float32")

@@ -97,7 +97,7 @@ class StochasticSoftmax(AlignmentLayer):
         return weights
 
     def draw_weights(self, scored, training):
-        """Return the weights of a call, and the noise, which is empty if the call does not draw."""
+        """Return the weights and their noise. The noise is empty if the call does not sample the weights."""
         noise = self.draw_alignment(ops.shape(scored.logits), self.draw_seeds(training))
         return ops.cast(self.variational.weights(scored, noise), self.compute_dtype), noise
 

@@ -56,7 +56,7 @@ class RecurrentDecoder(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         return layer_call
 
     def parts(self):
-        """Return the parts of a step, in order. Decoders call this method often, so it must not create layers."""
+        """Return the `Part`s of a step, in order. Decoders call this method often, so it must not create layers."""
         raise NotImplementedError(f"{type(self).__name__} does not implement `parts`.")
 
     def prepare_memory(self, memory=None, memory_mask=None):

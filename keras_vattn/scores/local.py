@@ -108,7 +108,7 @@ class Local(Score):
         return state
 
     def next_state(self, state, weights):
-        """Return the state after a step with weights (B, S)."""
+        """Return the state of the next step. `weights` (B, S) are the weights of this step."""
         new_state = {"step": state["step"] + 1.0}
         if self.inner.keeps_state:
             new_state["inner"] = self.inner.next_state(state["inner"], weights)

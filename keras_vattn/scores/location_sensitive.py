@@ -84,7 +84,7 @@ class LocationSensitive(Additive):
         return ops.zeros((batch_size, num_keys), self.compute_dtype)
 
     def next_state(self, state, weights):
-        """Return the state after a step with weights (B, S)."""
+        """Return the state of the next step. `weights` (B, S) are the weights of this step."""
         return weights if self.location == "previous" else state + weights
 
     def score(self, query, projected_keys, state=None):

@@ -40,7 +40,7 @@ def run_of(tmp_path):
     "words, message",
     [
         (("evaluate", "--inference", "kmax"), "--inference: expected exact, kmax:K, soft or sample:n."),
-        (("evaluate", "--links", __file__), "--links: expected other pairs"),
+        (("evaluate", "--links", __file__), "--links requires --source or --table"),
     ],
 )
 def test_options_of_commands(run_of, words, message):
