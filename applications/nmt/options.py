@@ -135,7 +135,7 @@ class EvaluateNmt(UncertaintyOptions, EvaluatePairsOptions):
         UncertaintyOptions.check(self)
         _check_inference(self.inference)
         if self.links is not None and not self.names_other:
-            raise InputError("--links requires --source or --table; for the test pairs of a run, train with --test-links.")
+            raise InputError("--links requires --source or --table. For the test split, train with --test-links.")
 
 
 @dataclasses.dataclass
