@@ -358,11 +358,11 @@ def gamma_noise(shape, seed):
 def log_gamma(concentration, noise):
     """Return log G for draws G ~ Gamma(concentration, 1), computed from the noise of `gamma_noise`.
 
-    G is a draw from Gamma(c) times u1^(1 / (c - 2)) u2^(1 / (c - 1)), with c = concentration + 2 and uniform u1 and u2.
-    To draw from Gamma(c), Temme's expansion (1992) with fitted coefficients maps a normal draw to the quantile with the
-    same probability. The distribution function has an error below 3e-6. There is no rejection step, so the function
-    runs under XLA in a loop with an unknown batch size. The gradient with respect to the concentration differentiates
-    the quantile implicitly (Figurnov et al. 2018). It is accurate to 2e-4 for normal draws up to 3.
+    With c = concentration + 2, G = g u1^(1 / (c - 2)) u2^(1 / (c - 1)), where g ~ Gamma(c, 1) and u1, u2 are uniform.
+    Temme's expansion (1992), with fitted coefficients, maps a normal draw to g, the Gamma quantile with the same
+    probability; the probability has an error below 3e-6. There is no rejection step, so XLA can compile the function in
+    a loop with an unknown batch size. The gradient with respect to the concentration is the implicit derivative of the
+    quantile (Figurnov et al. 2018). It is accurate to 2e-4 for normal draws up to 3.
 
     Args:
         concentration: Float32 tensor, at least 1.

@@ -47,7 +47,7 @@ class _Csr:
 
     def toarray(self):
         matrix = scipy.sparse.csr_matrix((self.data, self.indices, self.indptr), shape=self._shape)
-        # Check the indices, because SciPy's compiled code reads outside of the arrays if an index is wrong.
+        # Check the indices, because SciPy's compiled code reads out of bounds if an index is wrong.
         matrix.check_format(full_check=True)
         return matrix.toarray()
 

@@ -1,4 +1,4 @@
-"""Writes a sheet of sentences for human raters, and evaluates the filled sheets (Bahuleyan et al. 2018, section 4.1).
+"""Writes a sheet of sentences for human raters, and evaluates filled-in sheets (Bahuleyan et al. 2018, section 4.1).
 
     python -m tools.human_evaluation sheet RUN RUN --out FOLDER [--outputs 100] [--label MAP] [--seed 0]
     python -m tools.human_evaluation read FOLDER/key.json FILLED.csv FILLED.csv ...
@@ -80,7 +80,7 @@ def write_sheet(runs, out, num_outputs=100, label="MAP", seed=0):
 
 
 def read_ratings(path, num_rows):
-    """Read a filled sheet; return its ratings as an integer array, in the order of the column "number"."""
+    """Read a filled-in sheet; return its ratings as an integer array, sorted by the column "number"."""
     try:
         text = pathlib.Path(path).read_bytes().decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -104,7 +104,7 @@ def read_ratings(path, num_rows):
 
 
 def report(key, sheets):
-    """Return the three tables for filled sheets as one text."""
+    """Return the three tables for filled-in sheets as one text."""
     try:
         rows = json.loads(pathlib.Path(key).read_text(encoding="utf-8"))["rows"]
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -153,7 +153,7 @@ def main(arguments=None):
     sheet.add_argument("--outputs", type=int, default=100, help="number of outputs to rate per run")
     sheet.add_argument("--label", default="MAP")
     sheet.add_argument("--seed", type=int, default=0)
-    read = commands.add_parser("read", help="print statistics of the filled sheets")
+    read = commands.add_parser("read", help="print statistics of the filled-in sheets")
     read.add_argument("key")
     read.add_argument("sheets", nargs="+")
     options = parser.parse_args(arguments)

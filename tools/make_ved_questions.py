@@ -24,7 +24,7 @@ import numpy as np
 
 _ENGLISH = babel.Locale("en")
 MAX_STATEMENT_TOKENS = 16
-# Use only this many countries, those with the most facts.
+# Maximum number of countries. The countries with the most facts are used.
 NUM_TERRITORIES = 64
 # Each word of a key must occur at least this often, so that a model learns to write the word in its questions.
 MIN_KEY_OCCURRENCES = 20

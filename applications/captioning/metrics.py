@@ -1,7 +1,7 @@
-"""Compare captions with several references, and attention weights with the region that each word describes.
+"""Score captions against several references, and attention weights against the region that each word describes.
 
 The package pycocoevalcap (our extra `captions`) computes the caption metrics. BLEU, ROUGE-L and METEOR lie between 0
-and 1, CIDEr between 0 and 10; papers print them times 100.
+and 1, and CIDEr between 0 and 10. Papers print 100 times these values.
 """
 
 import functools

@@ -18,8 +18,8 @@ _SEED = 0
 
 
 def draw_pictures(run, part, captions):
-    """Write PNGs of random images to pictures/, with the attention for each word of the caption. For BAM, a PNG shows
-    weights sampled from the prior above weights sampled from the posterior, as in Figure 1 of Fan et al. 2020."""
+    """Write randomly chosen images to pictures/ as PNGs that show the attention weights of each caption word. For BAM,
+    weights sampled from the prior are above weights sampled from the posterior (Figure 1 of Fan et al. 2020)."""
     for row in random_rows(len(part), NUM_PICTURES):
         picture = picture_of(run.codec.regions, part.sources, part.rows[row])
         # Skip captions without words.

@@ -95,7 +95,7 @@ def read_values(place, path, options_class):
 
 
 def typed(place, values, options_class):
-    """Convert option values read from YAML to the types of the options: lists to tuples, strings to numbers."""
+    """Convert values that were read from YAML to the types of their options: lists to tuples, strings to numbers."""
     annotations = fields_of(options_class)
     for name in values:
         if name not in annotations:

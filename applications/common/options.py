@@ -62,7 +62,7 @@ def group(options_class, **defaults):
 
 @dataclasses.dataclass
 class RunOptions:
-    """The run"""
+    """Run"""
 
     out: str
     """Folder of the run."""

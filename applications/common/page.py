@@ -43,7 +43,7 @@ def pictures_in(folder):
 
 
 def write_page(path, page):
-    """Write a `Page` as one HTML file, which loads nothing from the network."""
+    """Write a `Page` as a self-contained HTML file."""
     samples, alignments = page.shown.samples, _drawable(page.shown.alignments)
     samples = [samples[row][:MOST_LINES] for row in random_rows(len(samples), MOST_SAMPLES)]
     nats = [x for sample in samples for _, text in sample if not isinstance(text, str) for _, x in text]

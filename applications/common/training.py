@@ -96,8 +96,7 @@ class TrainingRun(Run):
 
     @property
     def is_new(self):
-        """Whether the run has no saved state. If so, its model needs initial weights."""
-        # A folder without a checkpoint also counts as new: its process was killed before the first checkpoint.
+        """Whether the run has no checkpoint yet. Its model then needs initial weights."""
         return self.folder is None or not (self.folder.path / runs.CHECKPOINT).exists()
 
     def schedule(self, num_batches, learning_rate=None):
@@ -298,7 +297,7 @@ def put_weights(model, path):
     """Load weights.npz into a model, and return the JSON record in it. Raise `InputError` if shapes differ."""
     _, weights, record = read_weights(path)
     if [weight.shape for weight in weights] != [tuple(weight.shape) for weight in model.weights]:
-        raise InputError(f"{path} does not fit the model in config.yaml. Restore both files, or train a new run.")
+        raise InputError(f"{path} does not fit the model in config.yaml. Restore the original files, or train again.")
     model.set_weights(weights)
     return record
 

@@ -25,7 +25,7 @@ class NeighborSampler:
             targets = np.repeat(nodes, degrees)
             first = np.repeat(np.cumsum(degrees) - degrees, degrees)
             sources = self.sources[np.repeat(self.starts[nodes], degrees) + np.arange(len(targets)) - first]
-            # Shuffle the edges into each node, and choose the first `count`.
+            # Shuffle the incoming edges of each node, and choose the first `count`.
             order = np.lexsort((generator.random(len(targets)), np.repeat(np.arange(len(nodes)), degrees)))
             chosen = order[np.arange(len(targets)) - first < count]
             edges.append(np.stack([sources[chosen], targets[chosen]], axis=1))

@@ -24,7 +24,7 @@ SPACE_MARK = "▁"
 
 
 class PieceTokenizer(Tokenizer):
-    """Normalise sentences and split them at white space, or into the pieces of a SentencePiece model.
+    """Normalise sentences, and split them at white space or, with `model`, into SentencePiece pieces.
 
     Invalid UTF-8 becomes U+FFFD, text is normalised to NFKC, each run of white space or control characters becomes
     one space, and both ends are stripped. Treebank escapes such as -LRB- are kept, unlike in `Tokenizer`.

@@ -1,1 +1,1 @@
-"""Contains code that all programs on text share, for files, tokens, batches, word vectors, and metrics of sentences."""
+"""Contains the code that all text programs share: files, tokens, batches, word vectors and sentence metrics."""

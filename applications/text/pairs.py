@@ -12,7 +12,7 @@ from applications.text.rows import IdRows
 
 
 def read_part(options, part):
-    """Read the files that `PairOptions` name for the split `part`. Return `None` if it has no files."""
+    """Read the files that `PairOptions` name for the split `part`. Return `None` if they name no files."""
     return _read(options, *(getattr(options, f"{part}_{side}") for side in SIDES), options.skip_invalid)
 
 

@@ -141,7 +141,7 @@ class RegionCodec:
         return MemoryRegions(regions.place, regions.ids, counts, regions.width, features, boxes)
 
     def inputs(self, features, boxes):
-        """Return the model's inputs (B, R, D), or (B, R, D + 4) if boxes are used. Runs in graph mode."""
+        """Return the model's inputs (B, R, D), or (B, R, D + 4) if `use_boxes` is true. Runs in graph mode."""
         return tf.concat([features, boxes], axis=-1) if self.use_boxes else features
 
     def with_regions(self, dataset, regions, blind=False):

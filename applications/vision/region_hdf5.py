@@ -22,7 +22,7 @@ from applications.vision.regions import Regions
 
 FEATURES, BOXES, SPANS, IDS = "image_features", "spatial_features", "pos_boxes", "image_ids"
 COUNTS = "num_boxes"
-# How far a box may extend beyond the image, as a fraction of its side.
+# A box may extend beyond the image by at most this fraction of the image's side.
 _TOLERANCE = 0.05
 # Bytes per block of the checksum in `_sample`, and rows per HDF5 chunk.
 _BLOCK, _CHUNK = 1024, 32
@@ -67,7 +67,7 @@ def checked(place, features, boxes):
 
 
 def open_regions(path):
-    """Open an HDF5 file; return its `Regions`. This checks the shapes; `Regions.read` checks the values."""
+    """Open an HDF5 file, check its shapes, and return its `Regions`. `Regions.read` checks the values."""
     path = pathlib.Path(path)
     if not path.is_file() or path.suffix not in (".h5", ".hdf5"):
         raise InputError(f"{path}: expected an .h5 file of region features, as python -m tools.convert_regions writes.")

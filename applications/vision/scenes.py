@@ -56,7 +56,7 @@ _NUMBERS = {2: "two", 3: "three", 4: "four"}
 _NEIGHBOURS = {"left of": (0, -1), "right of": (0, 1), "above": (-1, 0), "below": (1, 0)}
 _ROWS, _COLUMNS = ("top", "second", "third", "bottom"), ("left", "second", "third", "right")
 _CORNERS = {0: "top left", 3: "top right", 12: "bottom left", 15: "bottom right"}
-# Purposes of random numbers. Each purpose has its own generator.
+# Each of these purposes has its own random generator.
 _OBJECTS, _PIXELS, _CAPTIONS, _QUESTIONS = 1, 2, 3, 4
 
 
@@ -330,7 +330,7 @@ def _is_between(first, second, third):
 
 
 def _caption(*parts):
-    """Join parts to a `Caption`. A part is an `Object`, a pair (words, cell), or a str of words without a cell."""
+    """Join parts into a `Caption`. A part is an `Object`, a pair (words, cell), or words that describe no cell."""
     words, cells = [], []
     for part in parts:
         if isinstance(part, Object):

@@ -170,9 +170,9 @@ class ContextualPrior(Prior):
 
 
 class FamilyPrior(ContextualPrior):
-    """Base class of priors that are fixed if the first argument is a number, and contextual if it is `None`.
+    """Base class of priors whose first constructor argument is a number (fixed prior) or `None` (contextual prior).
 
-    A subclass sets `fixed_by` to the name of this argument, stores the argument and calls `_refuse_if_fixed`.
+    A subclass sets `fixed_by` to the name of this argument. Its `__init__` calls `_refuse_if_fixed`.
     """
 
     fixed_by = None

@@ -90,7 +90,7 @@ class SegmentKeys(Keys):
 
 
 def _gather(x, ids):
-    """Return x[..., ids], gathered along the first axis, which is four times faster than along the last axis."""
+    """Return x[..., ids]. The last axis is moved to the front, where gathering is four times faster."""
     return ops.moveaxis(gather(ops.moveaxis(x, -1, 0), ids), 0, -1)
 
 

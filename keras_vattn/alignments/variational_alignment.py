@@ -188,7 +188,7 @@ class VariationalAlignment:
         return mean_divergence(q, p, keys, fixed, EVALUATION_DRAWS)
 
     def divergence_floor(self, scored):
-        """Return the minimum of `divergence` for each query, or `None` if it is 0 or unknown."""
+        """Return the minimum of `divergence` for each query, or `None` if the minimum is 0 or unknown."""
         if self.prior is None or scored.posterior_logits is not None:
             return None
         p = self.prior_distribution(scored, 0)

@@ -103,8 +103,8 @@ def copy_state(model, new, excluded=()):
     old_layers, new_layers = model_layers(model, excluded), model_layers(new)
     if len(old_layers) != len(new_layers):
         raise ValueError(
-            "The rebuilt model has different layers: the config of the original does not record that two layers share "
-            f"a sublayer. Received: {len(old_layers)} layers, {len(new_layers)} after rebuilding"
+            "The rebuilt model has a different number of layers, because two layers of the original share a sublayer, "
+            f"which its config does not record. Received: {len(old_layers)} layers, {len(new_layers)} after rebuilding"
         )
     for old, copied in zip(old_layers, new_layers, strict=True):
         if old.trainable != copied.trainable:

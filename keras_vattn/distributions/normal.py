@@ -13,7 +13,7 @@ MAX_LOG_SCALE = 8.0
 class Normal(tfp.Normal):
     """Normal distribution in float32, with log sigma as a parameter instead of sigma.
 
-    The KL is elementwise, and is computed in a form without cancellation.
+    The KL is elementwise. Its computation avoids numerical cancellation.
 
     Formula:
         x ~ "Normal"(mu, sigma^2), quad mu = "loc", quad log sigma = "log_scale", quad r = log(sigma_q / sigma_p)

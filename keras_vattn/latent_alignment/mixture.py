@@ -1,4 +1,4 @@
-"""Predict words by averaging their probabilities over candidate contexts, in chunks of rows."""
+"""Average the word probabilities of candidate contexts, one chunk of rows at a time."""
 
 import tensorflow as tf
 
@@ -15,7 +15,7 @@ def mixture_log_probabilities(inputs, kernel, bias, log_weights, chunk_size):
         kernel: W, float32 (D, V).
         bias: b, float32 (V,).
         log_weights: Float32 (N, K).
-        chunk_size: Maximum number of inputs (N times K) with logits in memory at once. Values below K act like K.
+        chunk_size: Maximum number of input vectors per chunk. A row has K vectors, and a chunk has at least one row.
     """
 
     @custom_gradient

@@ -31,10 +31,10 @@ class Chunk(NamedTuple):
 
 
 class ChunkedAttention(AlignmentLayer):
-    """Base class of attention layers that compute queries in chunks, so that no T x S array is stored.
+    """Base class of attention layers that process the queries in chunks, so that no T x S array is stored.
 
     A subclass sets `query_chunk_size` to the result of `chunk_size`. Its `call` gets the number of queries per chunk
-    from `chunk_size_of`. If there are chunks, `call` uses `over_chunks`.
+    from `chunk_size_of`. If this number is not `None`, `call` calls `over_chunks`.
     """
 
     query_chunk_size = None

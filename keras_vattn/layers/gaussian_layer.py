@@ -17,7 +17,7 @@ class GaussianLayer(StochasticLayer):
     inputs. A recurrent decoder calls `kernels` and `draw_noise` before its loop, and the other methods inside it.
     """
 
-    # Key of the noise in the result of `draw_noise`.
+    # `draw_noise` returns the noise under this key.
     noise_name = "latent"
     feature_arguments = ("inputs",)
 

@@ -217,7 +217,7 @@ class GraphAttention(AlignmentLayer):
         return SegmentKeys(target, count, source, valid)
 
     def draw_noise(self, nodes_shape, num_entries, seeds):
-        """Return a dictionary with the noise of a call. It is empty if the call does not draw.
+        """Return a dictionary with the noise of a call, empty if the call samples nothing.
 
         Args:
             nodes_shape: (N, D).

@@ -286,7 +286,7 @@ class _PriorMean(LatentPart):
 
 
 class _PredictionPart(Part):
-    """Predicts c~ from z, as the result `"predicted_context"`, and adds the auxiliary term or the KL after the loop.
+    """Samples c~, the result `"predicted_context"`. After the loop, adds the auxiliary term or KL of `prediction`.
 
     Args:
         prediction: A built `PredictedContext`.
