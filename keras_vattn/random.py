@@ -231,8 +231,8 @@ def _size(shape):
 
 
 def dropout_seed(seed_generator):
-    """Advance a `keras.random.SeedGenerator` and return the seed that Keras's dropout would use, int32 (2,), with the
-    id of the replica folded in."""
+    """Advance a `keras.random.SeedGenerator` and return the seed that Keras's dropout would use, int32 (2,). With
+    several replicas, each replica gets a different seed."""
     # Convert the state to int32 as Keras's dropout does.
     return fold_in_replica(tf.cast(tf.math.floormod(seed_generator.next(), tf.int32.max - 1), tf.int32))
 

@@ -94,7 +94,7 @@ def read_other(options, evaluation):
 
 
 def read_examples(path, options):
-    """Read the `Texts` or `spans.Questions` of a file in the format of the task."""
+    """Read a file of examples. Return `spans.Questions` for a span task, and `Texts` for other tasks."""
     task = TASKS[options.task]
     if task.kind == "span":
         return spans.read_squad(path)

@@ -18,11 +18,11 @@ _LINK = re.compile(r"(-?[0-9]{1,9})([-p?])(-?[0-9]{1,9})")
 
 @dataclasses.dataclass(frozen=True)
 class Links:
-    """The links of one sentence pair.
+    """Word alignment of one sentence pair, for instance a gold alignment.
 
     Args:
         sure: Links (i, j) that a good alignment must contain.
-        possible: Further links that a good alignment may contain; the attribute also includes the sure links.
+        possible: Further links that a good alignment may contain. The attribute `possible` includes the links `sure`.
     """
 
     sure: frozenset

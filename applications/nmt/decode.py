@@ -19,7 +19,7 @@ from keras_vattn import decoding
 from keras_vattn.latent_alignment.log_probabilities import without_empty_rows
 
 BATCH = 32
-# Default number of samples for the uncertainty of translations.
+# Default number of samples from which `uncertainty` estimates the uncertainty of a translation.
 NUM_DRAWS = 10
 INTEGER = tf.TensorSpec([], tf.int32)
 
@@ -228,7 +228,7 @@ def translate(translator, codec, sources, title="translating"):
 
 
 def translate_with_uncertainty(translator, sources, num_draws=None):
-    """Return translations with their uncertainty, in the format of `written_of`; `num_draws` defaults to 10."""
+    """Return the dictionary of `written_of` (translation, uncertainty) for each source. `num_draws` defaults to 10."""
     num_draws = num_draws or NUM_DRAWS
 
     def write(ids, number):

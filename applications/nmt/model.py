@@ -109,7 +109,7 @@ class Emission:
 
     def __init__(self, options, vocabulary_size):
         units, kernel = options.network.units, _initializers(options, "kernel")
-        # With `--emission words`, each memory vector begins with the word vector.
+        # With `--emission words`, the first `embedding_width` entries of a memory vector are the source word's vector.
         self._width = options.network.embedding_width if options.resolved["emission"] == "words" else None
         self.query_projection = keras.layers.Dense(
             units, name="query_projection", **_initializers(options, "kernel", "bias")

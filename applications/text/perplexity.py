@@ -1,4 +1,4 @@
-"""Computes the perplexity per target word, during training and for reports."""
+"""Compute the perplexity per target word, in training and in reports."""
 
 import keras
 import tensorflow as tf

@@ -81,8 +81,8 @@ def words_with_nats(sentence):
 
 
 def lines_of(sentences):
-    """Return the lines of a tab-separated table for `generate`: a header, then one line per sentence. A `None` becomes
-    a blank line. In cells with one value per word, spaces separate the values."""
+    """Return the lines of a tab-separated table: a header, then one line for each dictionary from `written_of`. `None`
+    becomes a blank line. If a cell contains one value per word, spaces separate the values."""
     sentences = list(sentences)
     first = next(filter(None, sentences), {})
     heads = ["text", *(name for name in (*PLAIN, *DRAWN, "words", *OF_WORDS) if name in first)]

@@ -116,11 +116,11 @@ def rows_by_type(part):
 
 def uncertainty(run, part, num_draws, feature_noise=0.0, samplers=None):
     """Return uncertainty metrics on up to `MAX_UNCERTAIN` questions, for each source of randomness in the model:
-    "dropout", "attention" and "both". For the last source, also return the p-value of each question, from a test
-    that compares the best two answers.
+    "dropout", "attention" and "both". Also return a dictionary with a p-value for each question, computed with the last
+    source. The p-value belongs to a t-test that compares the two most probable answers.
 
-    A prediction is the mean over `num_draws` samples. Metrics are comparable only if `num_draws` is equal. `samplers`
-    is a dictionary of traced samplers, as in `Predictor`.
+    A prediction is the mean over `num_draws` samples. Compare only metrics with the same `num_draws`. `samplers` is a
+    dictionary of traced samplers, as in `Predictor`.
     """
     report, p_values = {}, {}
     if num_draws < 2:
@@ -168,7 +168,7 @@ def other_questions(options, path, codec=None):
 
 
 def weights_deviation(run, part):
-    """Return the mean standard deviation of sampled, unmasked attention weights; `None` for deterministic weights."""
+    """Return the mean over unmasked weights of the standard deviation of samples, or `None` without sampling."""
     if run.models.weights is None or run.models.drawn is None:
         return None
     _, part = part.sample(NUM_STATISTICS)

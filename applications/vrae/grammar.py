@@ -12,7 +12,7 @@ import functools
 
 import numpy as np
 
-# Determiners with their number, 0 for singular and 1 for plural; nouns and verbs list both forms.
+# Pairs of a determiner and its number: 0 is singular, 1 is plural. People and verbs are listed in both forms.
 _DETERMINERS = (("a", 0), ("the", 0), ("the", 1), ("two", 1))
 _ADJECTIVES = ("", "happy", "quiet", "tired")
 _PEOPLE = (

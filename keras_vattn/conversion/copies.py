@@ -121,8 +121,8 @@ def copy_state(model, new, excluded=()):
 
 
 def model_layers(model, excluded=()):
-    """Return the layers of a model. Exclude its preprocessor, which may create layers in its first call, and input
-    layers, which the model may share with an inner model."""
+    """Return the layers of a model, except `excluded`, the preprocessor and input layers. The first call of a
+    preprocessor may create layers. An inner model may share its input layers with the outer model."""
     excluded_layers = [*excluded, *_preprocessing(model)]
     excluded_ids, all_layers = {id(layer) for layer in excluded_layers}, keras_private.flatten_layers(model)
     return [x for x in all_layers if id(x) not in excluded_ids and not isinstance(x, keras.layers.InputLayer)]

@@ -11,8 +11,8 @@ from keras_vattn.support.special import bounded_square
 class LogNormal(RowDistribution):
     """Lognormal distribution of the unnormalised weights S of each row.
 
-    If `scale` is below 1e-9, the squared distance in the density and the KL grows only logarithmically beyond 1e14
-    standard deviations.
+    If `scale` is below 1e-9, the density and the KL reduce the squares of distances above 1e14 standard deviations, to
+    avoid an overflow in float32.
 
     Formula:
         log S_s ~ "Normal"(mu_s, sigma^2), quad mu_s = "loc"_s, quad sigma = "scale"

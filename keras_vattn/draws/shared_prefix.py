@@ -122,10 +122,10 @@ def _walk(targets, operations):
 
 
 def _has_rows(once, twice):
-    """Return whether axis 0 of a tensor is the batch axis.
+    """Return `True` if axis 0 of a tensor is the batch axis, and `False` if a float tensor has equal values for every
+    batch size. Return `None` for all other tensors.
 
-    `once` is the value for a batch, `twice` the value for the batch repeated twice. The result is `False` if the tensor
-    does not depend on the batch size, and `None` if its values or another axis depend on it.
+    `once` is the value for a batch, `twice` the value for the batch repeated twice.
     """
     if once.shape.rank and _is_equal(repeated(once, 2), twice):
         return True

@@ -58,8 +58,8 @@ class FusedAdam(keras.optimizers.Adam):
         variable = variable.value if isinstance(variable, keras.Variable) else variable
         dtype, key = variable.dtype, variable.ref()
         step = tf.cast(self.iterations + 1, dtype)
-        # In float32 the kernel computes 1 - beta_2 as 0.00100005, but Keras uses 0.001. Their ratio scales the
-        # velocities of the kernel, so scale the learning rate and epsilon by its square root.
+        # In float32 the kernel computes 1 - beta_2 as 0.00100005 instead of 0.001, so its velocities are too large by a
+        # factor of 1.00005. To correct the update, multiply the learning rate and epsilon by the root of this factor.
         one, beta_2 = np.asarray([1.0, self.beta_2], tf.as_dtype(dtype).as_numpy_dtype)
         growth = math.sqrt(float(one - beta_2) / (1.0 - self.beta_2))
         tf.raw_ops.ResourceApplyAdam(

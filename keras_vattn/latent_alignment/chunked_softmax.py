@@ -96,7 +96,7 @@ class _Labels:
             largest, log_largest = _largest(logits, probabilities)
             return tf.gather(logits, labels, batch_dims=1) - largest + log_largest
 
-        # The log of a p near 0 is imprecise. Computing log p from the logits is precise, but reads them two more times.
+        # If p is near 0, log(p) is imprecise. `from_logits` is precise, but reads the logits two more times.
         return tf.cond(tf.reduce_all(chosen > SMALLEST), lambda: tf.math.log(chosen), from_logits)
 
     def logits_gradient(self, probabilities, rows):

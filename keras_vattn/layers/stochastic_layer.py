@@ -91,7 +91,7 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
     0.245
     """
 
-    # The current request of `keras_vattn.posterior_draws` to this layer, in this thread.
+    # A `Draws` if `keras_vattn.posterior_draws` makes this layer sample in this thread, otherwise `None`.
     draws = DRAWS
     logged_as = "kl"
     # Whether examples on the first axis influence each other, as the nodes of a graph do.

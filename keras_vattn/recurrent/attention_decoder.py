@@ -22,8 +22,8 @@ class AttentionDecoder(RecurrentDecoder):
     """Recurrent decoder that attends to a memory at every step, with any `keras_vattn.Attention`.
 
     A call first projects the memory and the inputs, and generates all noise. The loop over steps contains only the
-    operations that depend on the previous step. After the loop, one `add_loss` adds the KL of all steps. Papers use
-    different queries and feed different contexts to the cell, so `query` and `feeding` select them:
+    operations that depend on the previous step. After the loop, one `add_loss` adds the KL of all steps. The
+    argument `query` selects the query of the attention, and `feeding` selects the context that the cell reads:
 
     - `query="previous"` (Bahdanau et al. 2015): the query is the previous state of the first layer. The context enters
       the first cell at the same step.
