@@ -168,7 +168,7 @@ def other_questions(options, path, codec=None):
 
 
 def weights_deviation(run, part):
-    """Return the mean over unmasked weights of the standard deviation of samples, or `None` without sampling."""
+    """Return the standard deviation of attention weights over samples, averaged over unmasked weights, or `None`."""
     if run.models.weights is None or run.models.drawn is None:
         return None
     _, part = part.sample(NUM_STATISTICS)
