@@ -1,4 +1,4 @@
-"""Functions that correct Keras's `fit` for training on several GPUs or machines with `tf.distribute`."""
+"""Prepare a model and a dataset for Keras's `fit` on several GPUs or machines with `tf.distribute`."""
 
 import contextvars
 import functools

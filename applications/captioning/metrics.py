@@ -135,8 +135,8 @@ def pointing(weights, cells, words, kinds):
     }
 
 
-# The functions below replace the Java calls of pycocoevalcap, which write files to its folder, wait forever if Java has
-# ended, and never stop Java.
+# The Java calls in pycocoevalcap write files into the folder of the package, never stop Java, and wait forever if Java
+# has ended. The functions below replace these calls.
 
 
 def _ptb_tokens(captions):

@@ -34,8 +34,8 @@ class Model:
         title: Name of the model in the paper.
         alignment: Distribution of the decoder's attention weights: "hard", "weibull", "lognormal" or "gaussian";
             `None` for softmax.
-        feeding: Context that the decoder reads: "sampled", or "expected" under p.
-        is_marginal: Whether each word depends on a latent region, and its likelihood is the sum over all regions.
+        feeding: Context vector that the decoder reads: "sampled", or "expected" (the mean over the regions under p).
+        is_marginal: Whether each word has a latent region, so the likelihood of the word is a sum over all regions.
         published: Values of `AlignmentOptions` that the paper states for this model.
     """
 

@@ -88,10 +88,10 @@ class Checkpoint(keras.callbacks.Callback):
         self._metrics = metrics if self.step else None
 
     def take_over(self, model, state):
-        """Continue the training of another model, whose `state` comes from `read_state`. Copy the epoch, the step, and
-        all variables that exist in both models into `model`, which must be compiled and have a built optimizer.
+        """Start `model` from the training `state` of another model, the result of `read_state`. Copy the epoch, the
+        step, and all variables that both models have. `model` must be compiled and have a built optimizer.
 
-        The history and the seeds are not copied. New layers start counting training calls at the copied step.
+        The history and the seeds are not copied. Layers that `state` lacks count their calls from the copied step.
         """
         record, names, arrays, _ = state
         self.epoch, self.step = record["epoch"], record["step"]
@@ -193,7 +193,7 @@ def read_state(path):
     with _reading(path):
         arrays = _arrays(path)
         record = _record_of(arrays)
-        # Earlier versions stored variables as (name, shape, dtype), and an unfinished epoch's row under "unfinished".
+        # Earlier versions stored (name, shape, dtype) for a variable, and an unfinished epoch's history row separately.
         names = [name if isinstance(name, str) else name[0] for name in record["variables"]]
         record["rows"] += [record["unfinished"]] if record.get("unfinished") else []
         variables = [arrays[f"variable_{index:05d}"] for index in range(len(names))]

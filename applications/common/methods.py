@@ -154,7 +154,7 @@ def _methods(sets, train_seconds):
 
 
 def _with_temperature(sets):
-    """Return `sets` with temperature-scaled mean predictions; the temperature is fitted on the validation data."""
+    """Return `sets` with the "mean" predictions scaled by a temperature, which is fitted on validation data."""
     logits = {name: np.log(np.maximum(x["mean"], np.finfo("float32").tiny)) for name, x in sets.items()}
     labels = sets["valid"]["labels"]
     temperature = metrics.fit_temperature(logits["valid"][:, labels >= 0], labels[labels >= 0])

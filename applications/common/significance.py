@@ -1,4 +1,4 @@
-"""Computes confidence intervals and tests over seeds, and corpus scores for bootstrap resampling."""
+"""Computes confidence intervals and tests over seeds, and corpus scores of resampled sentences (bootstrap)."""
 
 import typing
 import warnings

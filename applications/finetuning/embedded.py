@@ -71,9 +71,9 @@ def pretraining_sentences():
 
 @functools.cache
 def labelled():
-    """Return a list of (sentence, topic, tenth) with distinct sentences in random order. `tenth`, from 0 to 9, is the
-    same for all sentences of a docstring. Validation and test sentences that share three quarters of their words with a
-    training sentence are dropped."""
+    """Return a list of (sentence, topic, tenth) with distinct sentences. The docstrings are shuffled and divided into
+    ten parts, and `tenth` is the number of the part that contains the sentence (see `TENTHS`). Validation and test
+    sentences that share three quarters of their words with a training sentence are dropped."""
     topics = {module: topic for topic, modules in TOPICS.items() for module in modules}
     texts = [(topics[name], text) for name, path in _modules() if name in topics for text in texts_of(path, False)]
     sentences = {}

@@ -24,7 +24,7 @@ INTEGER = tf.TensorSpec([], tf.int32)
 
 @dataclasses.dataclass
 class Codec:
-    """Converts texts and images to tensors, and back. A program that answers questions sets the list `answers`."""
+    """Converts texts and images to tensors, and back. `answers` lists the answers that a VQA model can give."""
 
     vocabulary: Vocabulary
     regions: RegionCodec

@@ -308,7 +308,7 @@ def _functional_class():
 
 @functools.cache
 def _class_of(original, mixin=None, redirects=False):
-    """Return the converted subclass of `original`. If `redirects`, redirect its calls of Keras's softmax."""
+    """Return the converted subclass of `original`. If `redirects`, it calls a softmax layer, not Keras's."""
     mixins = {MultiHeadMixin: (HeadsWithPadding, MultiHeadMixin), None: ()}.get(mixin, (mixin,))
     base = original
     if original is keras.layers.MultiHeadAttention:

@@ -106,11 +106,11 @@ class Sampler:
 
     @contextlib.contextmanager
     def drawn_from(self, seed):
-        """Make every call of the model in this thread sample from a seed, without changing variables of the model.
+        """Return a context in which the model samples from `seed` in this thread and its variables do not change.
 
-        The seed is an integer or an int32 tensor of shape () or (2,). Inside the context, do not call `predict` or
-        `evaluate`, because their compiled functions would continue to sample after the context. Do not `await` either,
-        because the scope of Keras belongs to the thread.
+        The seed is an integer or an int32 tensor of shape () or (2,). In the `with` block, do not call `predict` or
+        `evaluate`: their compiled functions would also sample after the block. Do not use `await` in the block: other
+        coroutines of the thread would run in its `keras.StatelessScope`.
         """
         with requested(self._draws, self._training), SeededScope(random.as_seed(seed)):
             yield

@@ -21,12 +21,12 @@ class RewardToGo(keras.layers.Layer):
     """Adds a score-function gradient to the word log-likelihoods of a decoder with hard attention.
 
     If the sampled position z_t enters the state of the decoder (Xu et al. 2015, section 4.1), every later word depends
-    on z_t. The reward of z_t is then the log-likelihood of all words from step t on. The result of step t equals the
-    log-likelihood of word t; terms of value 0 add the gradient. In the formula, sg stops the gradient.
+    on z_t. The reward of z_t is then the log-likelihood of all words from step t on. The result of step t has the
+    value log p(y_t | z_<=t). The other terms of the formula have value 0 and add the gradient; sg stops the gradient.
 
-    The expected gradient of the sum of the results is the gradient of sum_t E[log p(y_t | z_<=t) + entropy_weight H_t].
-    H_t is the entropy of p(z_t | z_<t). Without the entropies, this sum is a lower bound on log p(y). The entropies of
-    later steps depend on z_t, so the reward of z_t includes them.
+    Training on the sum of the results maximizes sum_t E[log p(y_t | z_<=t) + entropy_weight H_t], where H_t is the
+    entropy of p(z_t | z_<t). Without the entropies, this objective is a lower bound on log p(y). The entropies of later
+    steps depend on z_t, so the reward of z_t includes them.
 
     ```
     attention = keras_vattn.Attention("additive", "hard")

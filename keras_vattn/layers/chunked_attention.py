@@ -104,7 +104,7 @@ class ChunkedAttention(AlignmentLayer):
         skips_hidden_keys = is_causal and not in_xla()
 
         def visible_keys(group, first, num_visible):
-            """Return the `DenseKeys` of a chunk for the first `num_visible` keys."""
+            """Return which of the first `num_visible` keys each query of a chunk may read, as `DenseKeys`."""
             query_positions = (first + tf.range(size))[(None,) * (rank - 2) + (..., None)]
             key_positions = tf.range(num_keys)[:num_visible]
             valid = query_positions >= key_positions if is_causal else None

@@ -11,14 +11,14 @@ _ROWS = 512
 
 
 def active_units(means, threshold=0.01):
-    """Return the number of units of a latent variable whose posterior mean varies between inputs.
+    """Return the number of active units of a latent variable: the posterior mean of such a unit depends on the input.
 
     Formula:
         "active_units" = sum_d ["Var"_x(bb E_(z ~ q)[z_d | x]) > "threshold"]
 
     Args:
         means: Posterior means (N, Z), of N inputs.
-        threshold: A unit is active if its posterior mean has a larger variance over inputs. Defaults to 0.01.
+        threshold: A unit is active if the variance of its mean over the inputs is above this value. Defaults to 0.01.
 
     Returns:
         An integer, from 0 to Z.

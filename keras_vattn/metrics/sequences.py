@@ -15,11 +15,11 @@ def sequence_uncertainty(draw, num_samples, targets, mask):
     greedy decoding, sampling or beam search. H is the entropy over the vocabulary.
 
     The entropy is the total uncertainty. The mutual information is the uncertainty caused by disagreement between
-    samples. Both follow from the chain rule along y; at every word, all samples have the same weight ("product of
-    expectations" in Malinin and Gales 2021). The reverse mutual information estimates the disagreement from log p_m(y)
-    alone; it is at least 0.
+    samples. Both are means over the words. At every word, all samples have the same weight, whatever probability they
+    give to the earlier words ("product of expectations" in Malinin and Gales 2021). The reverse mutual information
+    estimates the disagreement only from log p_m(y), and is at least 0.
 
-    The function runs one sample at a time, so only two tensors (B, T, V) are in memory: the sample and the sum.
+    Samples run one after another, so only two tensors (B, T, V) are in memory: one sample and the sum over samples.
 
     Formula:
         p_(m,t)(v) = p_m(v | y_(<t), x), quad bar(p)_t(v) = 1/M sum_m p_(m,t)(v)

@@ -64,8 +64,8 @@ class RecurrentDecoder(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         return _merge("memory", [part.prepare_memory(memory, memory_mask) for part in self.parts()])
 
     def draw_noise(self, batch_size, num_steps, memory, training=False):
-        """Return the noise of all steps, a structure of (B, T, ...) tensors; `step` receives slices (B, ...). Each part
-        draws its seeds; without a seed, a part adds no noise."""
+        """Return the noise of all steps, a structure of (B, T, ...) tensors; `step` receives slices (B, ...). Each of
+        the `parts` draws its own seeds. A part whose seeds are `None` adds no noise."""
         parts = self.parts()
         seeds = [part.draw_seeds(memory, training) for part in parts]
         if training_requested(self) and not training:
