@@ -39,9 +39,9 @@ class Captions:
 
 
 def read_parts(paths):
-    """Return a dictionary from splits to their `Captions`, in the order train, valid, test.
+    """Return a dictionary that maps each split to its `Captions`, in the order train, valid, test.
 
-    `paths` maps each split to a file or `None`. A COCO file contains one split, a Karpathy file contains all splits. If
+    `paths` maps each split to a file or `None`. A COCO file contains one split; a Karpathy file contains all. If
     the training file is a Karpathy file, it also provides the splits that have no file. The numbers of skipped captions
     and images are printed to standard error.
     """

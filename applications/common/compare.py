@@ -22,7 +22,7 @@ from applications.common.tables import difference_table, main_table, titled
 from applications.common.training_curves import training_curves
 from keras_vattn.plots.chart import require_altair
 
-_MEND = "Remove it to train the run again."
+_MEND = "Remove it to repeat the run."
 _NO_BASELINE = "No table of differences: the baseline {} is not among the models."
 
 

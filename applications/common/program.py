@@ -166,7 +166,7 @@ class Program:
         scheduled = [name for name in values_of(options.fit) if name not in self.changeable]
         differing = [name for name in (*self.codec_options, *scheduled) if old[name] != new[name]]
         if differing:
-            raise InputError(f"--start-from: {start.path} was trained with other values of {', '.join(differing)}.")
+            raise InputError(f"--start-from: {start.path} was trained with different values of {', '.join(differing)}.")
         if not start.is_finished(old["epochs"]) or not (start.path / CHECKPOINT).exists():
             raise InputError(
                 f"--start-from: {start.path} has not finished training, or has no {CHECKPOINT}. Resume it."

@@ -11,10 +11,10 @@ class Record(dict):
     path = None
 
     def __missing__(self, name):
-        raise InputError(f"{self.path} is damaged: it has no {name!r}. Restore the file, or train the run again.")
+        raise InputError(f"{self.path} is damaged: it has no {name!r}. Restore the file, or repeat the run.")
 
 
-def read_record(path, mend="Restore the file, or train the run again.", or_none=False):
+def read_record(path, mend="Restore the file, or repeat the run.", or_none=False):
     """Read a JSON file; return a `Record`, or `None` if the file contains null and `or_none` is true. If the file
     cannot be read, raise an `InputError` whose message ends with the text `mend`."""
     try:

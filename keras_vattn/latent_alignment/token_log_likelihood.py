@@ -14,8 +14,8 @@ from keras_vattn.support.masks import both, check_mask, check_shape, first_mask,
 from keras_vattn.support.products import matmul
 from keras_vattn.support.validation import integer, positive_integer, refuse_ignore_class
 
-# Default numbers of logits in a chunk: 256 MB in float32 for training, and 32 MB for prediction. Large chunks speed up
-# only training, because the backward pass recomputes the logits of all rows that are not in the first chunk.
+# Default numbers of logits in a chunk: 256 MB in float32 for training, and 32 MB for prediction. Training gains
+# from large chunks: the logits of the first chunk are stored, and the backward pass recomputes all other logits.
 CHUNK_ENTRIES = 2**26
 PREDICTION_ENTRIES = 2**23
 # For K > 1 candidates, the first chunk is split into blocks. The backward pass skips blocks whose gradient is 0.

@@ -67,7 +67,7 @@ def test_every_model_has_a_name_among_the_options():
 def test_a_run_on_files_does_not_start_from_a_run_on_built_in_pairs(run_of, tmp_path):
     """Both runs omit `segmentation`, which is then bpe for files and words for built-in pairs."""
     files = ("--data", write_pairs(tmp_path / "data"), "--out", tmp_path / "out")
-    NMT_CASE.fails("was trained with other values of segmentation", "train", *files, "--start-from", run_of("soft"))
+    NMT_CASE.fails("was trained with different values of segmentation", "train", *files, "--start-from", run_of("soft"))
 
 
 def test_a_folder_without_training_files(tmp_path):
