@@ -10,8 +10,8 @@ from keras_vattn.support import keras_private
 
 __all__ = ["prepare", "shard"]
 
-# Weight of a replica's gradient: its number of rows in this step, divided by the mean number over replicas. Each
-# replica runs in its own thread, and each thread has its own value of a context variable.
+# Factor on the gradient of a replica: the replica's number of rows in this step, divided by the mean over replicas.
+# Each replica has its own value, because each replica runs in its own thread.
 _REPLICA_WEIGHT = contextvars.ContextVar("replica_weight", default=1.0)
 
 

@@ -152,9 +152,8 @@ def _check(prefix, parts, order):
         raise InputError(f"{prefix}.test.index: expected {count} different numbers, all at least {num_known}.")
     # The largest node number determines the size of the graph, so a corrupt number could exhaust the memory.
     if order.max(initial=0) >= num_known + 2 * count:
-        raise InputError(
-            f"{prefix}.test.index: expected numbers close to {num_known}, the first test node. Received: {order.max()}"
-        )
+        expected = f"expected numbers below {num_known + 2 * count}"
+        raise InputError(f"{prefix}.test.index: {expected}. Received: {order.max()}")
 
 
 def convert(prefix, out):

@@ -108,7 +108,7 @@ def report(key, sheets):
     try:
         rows = json.loads(pathlib.Path(key).read_text(encoding="utf-8"))["rows"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise SystemExit(f"expected the key.json of a sheet. Received: {key}") from error
+        raise SystemExit(f"expected the key.json that `sheet` wrote. Received: {key}") from error
     ratings = {str(path): read_ratings(path, len(rows)) for path in sheets}
     run_means = {}
     for row, mean in zip(rows, np.mean(list(ratings.values()), axis=0), strict=True):

@@ -24,7 +24,7 @@ def num_batches(num_rows, batch_size):
 
 
 def num_buckets(num_rows, batch_size):
-    """Return how many shapes full batches may have: `MAX_SHAPES`, less one if an epoch also has a smaller batch."""
+    """Return the maximum number of full-batch shapes. A smaller last batch needs one of the `MAX_SHAPES` shapes."""
     return max(1, MAX_SHAPES - (num_rows % batch_size > 0))
 
 

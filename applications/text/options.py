@@ -117,8 +117,8 @@ class UncertaintyOptions:
 
 
 def _named_files(options, prefix=""):
-    """Return which files of a split the options name: ["source", "target"], ["table"] or []. Raise `InputError` for any
-    other combination."""
+    """Return the kinds of files that the options name for a split: ["source", "target"], ["table"] or []. Raise
+    `InputError` for any other combination."""
     named = [side for side in SIDES if getattr(options, f"{prefix}{side}") is not None]
     flag = "--" + prefix.replace("_", "-")
     if "table" in named and len(named) > 1:

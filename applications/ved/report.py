@@ -146,7 +146,7 @@ def decoded_sources(run, part, maximum=None):
 
 
 def likelihood_of(run, part, generator):
-    """Return the plug-in perplexity and, for models with z, the active units and the `bound_report` of one sample."""
+    """Return the plug-in perplexity. For models with z, add the active units and the ELBO (one sample per sentence)."""
     models = run.models
     batches = part.batches(run.options.fit.batch_size, run.options.run.seed)
     report = likelihood_report(

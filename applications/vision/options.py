@@ -129,7 +129,7 @@ class FeaturesOptions:
         """Raise `InputError` if only one is set: --network words, or the file of words (option `name`)."""
         if (self.extractor.network == "words") != (file is not None):
             received = "none" if file is None else file
-            raise InputError(f"--{name}: set it if and only if --network is words. Received: {received}")
+            raise InputError(f"--{name}: required for --network words, not allowed otherwise. Received: {received}")
 
     def check(self):
         if pathlib.Path(self.out, REGIONS).exists() or pathlib.Path(self.out).is_file():

@@ -55,8 +55,8 @@ def vqa_accuracy(answer, votes):
 
 
 def answer_vocabulary(most_common, min_count, max_answers):
-    """Return a vocabulary of up to `max_answers` answers. Each is the most common answer to at least `min_count`
-    training questions. The order is by frequency, then alphabetical."""
+    """Return a vocabulary of up to `max_answers` answers, sorted by frequency, then alphabetically. Every answer in the
+    vocabulary is the most common answer to at least `min_count` training questions."""
     counts = collections.Counter(most_common)
     frequent = sorted((-count, answer) for answer, count in counts.items() if count >= min_count and answer)
     if len(frequent) < 2:

@@ -96,7 +96,7 @@ class Models:
 
     @property
     def parameters(self):
-        """Number of parameters in p ("generative"), and of parameters used only by q ("inference")."""
+        """Dictionary with the numbers of parameters in p ("generative") and of those that only q uses ("inference")."""
         total, inference = (
             sum(math.prod(weight.shape) for weight in weights)
             for weights in (self.training.trainable_weights, self.inference_weights)

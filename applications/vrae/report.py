@@ -157,7 +157,7 @@ def fault_of(sample):
 
 
 def _grammar(outputs):
-    """Count the grammatical generated sentences, and the rebuilt sentences that keep the slots of their source."""
+    """Count the generated sentences that are grammatical, and the reconstructions that equal their source sentence."""
     rebuilt = [tuple(map(grammar.parse, pair)) for pair in outputs["reconstructed"]]
     return {
         "num_generated": len(outputs["generated"]),
@@ -220,8 +220,8 @@ def _importance_weighted(run, part, writer, num_draws):
 
 
 def _controls(run, part, writer):
-    """Return the drop of log p(x | z) (mean and standard error, nats per sentence) if z_enc comes from another sentence
-    or is 0, with z_t and c~_t at the means of q. Return `None` for a single sentence."""
+    """Return how much log p(x | z) falls (mean and standard error, nats per sentence) if z_enc is replaced by the z_enc
+    of another sentence or by 0. z_t and c~_t are at the means of q. Return `None` for a single sentence."""
     if len(part) < 2:
         return None
     batches = sentences_of(run, part)

@@ -72,14 +72,14 @@ class Alignment:
         )
 
     def divergence_floor(self, prior, p, logits, keys):
-        """Return the minimum of the KL over all q and all prior networks: one float32 value per query, or `None` if the
-        minimum is 0 or unknown. The log also shows the KL minus this floor.
+        """Return the smallest KL that any q and any prior network can reach: one float32 value per query, or `None` if
+        this value is 0 or unknown. The log also shows the KL minus this floor.
 
         Args:
             prior: The `Prior`.
             p: The distribution that `prior` returned.
             logits: Logits of q. Only their shape is used.
-            keys: The `keras_vattn.Keys` of the logits.
+            keys: A `keras_vattn.Keys`, which defines the valid keys of each query.
         """
         return None
 

@@ -284,7 +284,7 @@ def _build_prior(layer):
     if layer.alignment_prior is None:
         return
     with keras_private.unlocked(layer), keras.name_scope(layer.name, caller=layer):
-        # The last input of a `keras.layers.Attention` is the keys, or the values if they are also the keys.
+        # The inputs of `keras.layers.Attention` are [query, value, key], or [query, value] if the values are the keys.
         width = [layer.get_build_config()["input_shape"][-1][-1]] if isinstance(layer, KerasAttentionMixin) else []
         layer.build_prior(*([layer.key_shape] if isinstance(layer, SwappedSoftmax) else width))
     layer.alignment_prior.trainable = layer.trainable

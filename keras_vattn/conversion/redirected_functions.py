@@ -152,7 +152,7 @@ def _with_replaced_globals(function):
 
     @functools.wraps(function)
     def redirected(*arguments, **options):
-        # Read the current globals of the module.
+        # The module may have changed its globals since the last call.
         new_globals.update({**values, **{name: _replacement(values[name]) for name in names if name in values}})
         return copied(*arguments, **options)
 

@@ -38,7 +38,7 @@ class SwappedSoftmax(StochasticSoftmax, keras.layers.Softmax):
         if self.reads_keys:
             key = self._projected_keys(inputs)
         if self.reads_keys and key is None:
-            # A call with a cache stores no keys. It is not training, so it needs no KL.
+            # In a call with a cache, no keys are stored. Such a call is inference, so sample the weights without a KL.
             weights, _ = self.draw_weights(self._score(inputs, mask, None, None), training)
         else:
             weights = super().call(inputs, mask, posterior_logits, key, training)

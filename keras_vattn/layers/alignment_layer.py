@@ -13,7 +13,7 @@ class AlignmentLayer(StochasticLayer):
     options)`, which returns the `AlignmentInputs` for the arguments of a call.
     """
 
-    # Whether `draw_seeds` returns a dropout seed at inference when a sampler requests dropout.
+    # `draw_seeds` returns a dropout seed if a sampler requests dropout, so the sampler must not replace `call`.
     reads_dropout_requests = True
     # Other ways to define a prior, which the error message of `prior_distribution` lists.
     _other_priors = ""
@@ -53,8 +53,8 @@ class AlignmentLayer(StochasticLayer):
         return noise
 
     def draw_rows(self, shape, seeds, num_keys=None):
-        """Return the result of `draw_alignment`. With `num_keys`, draw noise for that many keys, and drop the noise of
-        keys beyond `shape`."""
+        """Return the result of `draw_alignment`. If `num_keys` is set, draw noise for `num_keys` keys, and return only
+        the noise of the first `shape[-1]` keys."""
         if num_keys is None:
             return self.draw_alignment(shape, seeds)
         # Under XLA, the logits cover all keys. Draw noise for all keys, so that draws are equal with and without XLA.
@@ -100,8 +100,8 @@ class AlignmentLayer(StochasticLayer):
     @property
     def estimates_divergence(self):
         """Whether the last call or trace estimated the KL of the weights from samples; `None` before the first call.
-        The layer estimates the KL if TensorFlow Probability implements no KL for q and p, and in training with
-        `kl_estimator="sampled"`."""
+        The layer estimates the KL if TensorFlow Probability implements no KL for q and p. With
+        `kl_estimator="sampled"`, the layer also estimates the KL in training."""
         return self.variational.estimates_divergence
 
     def posterior_distribution(self, *arguments, **options):

@@ -204,20 +204,20 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
     ):
         """Add the KL of this call to the losses. Call this method once per call of the layer.
 
-        The log is updated with the unweighted KL when the losses are read: by `fit`, by `evaluate`, or through
-        `model.losses`. `predict`, an export or a call alone does not update it.
+        The log receives the unweighted KL when `fit`, `evaluate` or your code (`model.losses`) reads the losses.
+        `predict`, an export or a call alone does not change the log.
 
         Args:
-            divergence: KL in nats, float32, (B, ...), one value per query; `None` for a call without a KL; such a call
-                only increases the count of training calls.
+            divergence: KL in nats, float32, (B, ...), one value per query. `None` means that the call has no KL: the
+                method then only updates the count of training calls.
             valid: Boolean tensor that broadcasts to `divergence` and is `False` for queries to exclude, or `None`.
             entries: Number of entries per query over which the KL was summed: a number, or a tensor that broadcasts to
                 `divergence`. Only `kl_reduction="mean"` uses it.
-            training: The call's `training`.
+            training: The argument `training` of the call.
             penalised: `None`, or a tensor of the shape of `divergence` that replaces the KL in the loss, for example a
                 KL with free bits.
-            floor: Lower bound of `divergence`, of the same shape, or `None` for 0. The log also shows the KL above the
-                floor; the loss contains the whole KL.
+            floor: Lower bound of `divergence`, of the same shape, or `None` for 0. The log also shows the KL minus this
+                bound. The loss contains the full KL.
             examples: Divisor of the sum: the number of examples, a number or scalar tensor. `None` uses the length of
                 the first axis.
 

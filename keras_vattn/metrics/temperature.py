@@ -62,7 +62,7 @@ def fit_temperature(logits, labels):
     if best in (0, len(_LOG_TEMPERATURES) - 1):
         return float(np.exp(_LOG_TEMPERATURES[best]))
     low, high = _LOG_TEMPERATURES[best - 1], _LOG_TEMPERATURES[best + 1]
-    # 40 steps shrink the interval to 1e-9. Rounding of the loss hides smaller differences.
+    # 40 steps shrink the interval to 1e-9. In a smaller interval, the losses would differ only by rounding errors.
     for _ in range(40):
         left, right = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
         low, high = (low, right) if loss(left) <= loss(right) else (left, high)

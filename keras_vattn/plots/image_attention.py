@@ -151,7 +151,7 @@ def _color_bar(figure, brightest, x, top, height):
 
 
 def _light(image, weights, boxes):
-    """Return the weight of each pixel, (H, W), the sum of the weights of all regions that contain the pixel."""
+    """Return an array (H, W): for each pixel, the sum of the weights of all regions that contain the pixel."""
     height, width = image.shape[:2]
     light = np.zeros((height, width))
     for weight, (x0, y0, x1, y1) in zip(weights, boxes, strict=True):

@@ -89,7 +89,7 @@ def project(dense, x, num_leading):
 
 
 class ProductRecorder:
-    """Records, in order, the products of a step with kernels from outside the graph of the step.
+    """Records the products of a loop step, in order, if the kernel was created outside the graph of the step.
 
     Attributes:
         graph: The graph of the step.

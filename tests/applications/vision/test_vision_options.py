@@ -41,7 +41,7 @@ def test_the_command_features(folder):
     words.check_words("captions", "a.json")
     fails(
         lambda: words.check_words("captions", None),
-        "--captions: set it if and only if --network is words",
+        "--captions: required for --network words, not allowed otherwise",
         "Received: none",
     )
     for out in ("old", "a.tsv"):
