@@ -29,7 +29,7 @@ def pharaoh_lines(path, num_pairs, first_word=0):
         if not 1 <= pair <= num_pairs:
             raise SystemExit(f"{path}:{number}: expected a pair from 1 to {num_pairs}. Received: {pair}")
         if min(i, j) < 0:
-            raise SystemExit(f"{path}:{number}: expected word numbers from {first_word} on. Received: {line.strip()!r}")
+            raise SystemExit(f"{path}:{number}: expected word numbers >= {first_word}. Received: {line.strip()!r}")
         links[pair - 1].append(f"{i}{'p' if match[4] == 'P' else '-'}{j}")
     return [" ".join(row) for row in links]
 

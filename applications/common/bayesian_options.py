@@ -44,8 +44,8 @@ class DrawnOptions(Forms):
         }[name]()
 
     def prior(self, alignment, kind="contextual", alpha=1.0, **contextual):
-        """Return the prior for the alignment "weibull", "lognormal" or "dirichlet". The kind "contextual" is a network
-        that reads the keys, with arguments `contextual`; "fixed" has concentration `alpha` (lognormal: mean 0)."""
+        """Return the prior for the alignment "weibull", "lognormal" or "dirichlet". If `kind` is "fixed", `alpha`
+        is the concentration, and a lognormal prior has mean 0. Otherwise a network computes the prior from the keys."""
         import keras_vattn
 
         fixed = kind == "fixed"
@@ -99,8 +99,8 @@ class PosteriorOptions:
         return keras_vattn.LinearAnnealing(self.annealing_steps) if self.annealing_steps else None
 
     def check_steps(self, first, max_steps):
-        """Raise `InputError` if the run would end before the first step that trains all weights. `first`
-        is the number of steps in the warm start, or in the run that `--start-from` names."""
+        """Raise `InputError` if the run ends before any step trains all weights. `first` is the number of steps before
+        the posterior steps: the steps of the warm start, or of the run in `--start-from`."""
         early = first + self.posterior_steps
         if max_steps is not None and max_steps <= early:
             raise InputError(

@@ -119,7 +119,7 @@ class Comparison:
         return read_record(pathlib.Path(run.options.run.out, name), _MEND)
 
     def shown(self):
-        """Return a dictionary from the name of each model to the `Shown` of its run with the first seed."""
+        """Return a dictionary that maps each model name to the `Shown` of one run: the run with the first seed."""
         first = [run for run in self.planned if run.seed == self.options.first_seed]
         paths = {run.name: pathlib.Path(run.options.run.out, SHOWN) for run in first}
         return {name: Shown.of(read_record(path, _MEND)) if path.exists() else Shown() for name, path in paths.items()}

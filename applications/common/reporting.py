@@ -12,8 +12,8 @@ COLLAPSED_NATS = 0.1
 
 
 def write_report(run, record, shown, lines, has_endpoints):
-    """Write report.txt and report.html of a `TrainingRun`. `record` is the content of metrics.json; `lines` come from
-    `Application.report`; `has_endpoints` says whether `export` is possible. The page shows the PNG files of the run."""
+    """Write report.txt and report.html of a `TrainingRun`. `record` is the content of metrics.json; `lines` is
+    the result of `Application.report`; `has_endpoints` says whether the command `export` works for this run."""
     application, folder = run.application, run.folder
     summary, heading = application.summary(record["report"]), application.heading(record)
     figures, name = figures_of(application.columns, record), f"{record['model']}, seed {record['seed']}"

@@ -267,6 +267,5 @@ def _words(options, name):
 
 
 def _plain(value, inf_nan="null"):
-    """Convert NumPy numbers and arrays, tuples, paths and data classes to dictionaries, lists, str, numbers, booleans
-    and `None`."""
+    """Convert a value to types of JSON: data classes to dictionaries, tuples and arrays to lists, paths to strings."""
     return to_jsonable_python(value, fallback=lambda array: array.tolist(), inf_nan_mode=inf_nan)

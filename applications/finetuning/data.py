@@ -75,8 +75,8 @@ def _cut(examples, options):
     held_out = np.sort(candidates[: max(1, round(len(order) * options.valid_fraction))])
     if not held_out.size:
         raise InputError(
-            f"--train: {options.train}: expected more than {len(order)} examples: training needs an example "
-            "of each class, and validation needs another one. Add examples, or set --valid."
+            f"--train: {options.train}: expected more than {len(order)} examples, because training needs an "
+            "example of each class, and validation needs a further example. Add examples, or set --valid."
         )
     return examples.rows(np.setdiff1d(order, held_out)), examples.rows(held_out)
 

@@ -23,7 +23,7 @@ from applications.finetuning.options import TASKS
 from applications.finetuning.serve import logits_of, predicted_spans
 from keras_vattn import metrics
 
-# Number of examples in report.txt and in report.html.
+# Number of examples in report.txt (NUM_SHOWN) and in report.html (NUM_SAMPLES).
 NUM_SHOWN, NUM_SAMPLES = 5, 20
 _TASK, _DRAWS = "report.task", "report.draws"
 COLUMNS = (

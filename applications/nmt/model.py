@@ -194,7 +194,6 @@ def build(options, codec):
         for index, name in ((1, "source_dropout"), (2, "target_dropout"))
     )
 
-    # Encoder.
     words = source_dropout(source_embedding(source))
     memory = _recurrent_stack(options, "encoder", words, source_mask, 7)
     if options.resolved["emission"] == "words":
@@ -213,7 +212,6 @@ def build(options, codec):
         posterior_logits = bilinear(target_states, source_states)
         posterior = keras.Model({"source": source, "target": target}, posterior_logits, name="posterior")
 
-    # Decoder.
     decoder = keras_vattn.AttentionDecoder(
         network.units,
         _attention(options, kind),

@@ -215,7 +215,7 @@ def are_cells(codec):
 
 
 def true_captions(scene):
-    """Return a dictionary from the text of every true caption of a scene to its cells."""
+    """Return all true captions of a scene as a dictionary {text: cells}, with one cell, or -1, for each word."""
     return dict(caption for statements in _STATEMENTS.values() for _, caption in statements(scene))
 
 

@@ -1,4 +1,4 @@
-"""Find padding in converted self-attention: positions that no query can attend to. Queries at padding add no KL."""
+"""Mask padding queries of converted self-attention, so that they add no KL. No query can attend to padding."""
 
 import contextvars
 import functools

@@ -1,4 +1,4 @@
-"""Layers for attention whose alignment is a latent source position (Deng et al. 2018)."""
+"""Attention layers with a categorical alignment: the latent variable is a source position (Deng et al. 2018)."""
 
 from keras_vattn.latent_alignment.categorical_attention import CategoricalAttention
 from keras_vattn.latent_alignment.latent_log_likelihood import LatentLogLikelihood

@@ -30,13 +30,14 @@ class CategoricalAttention(StochasticLayer):
 
     The choice of a position is not differentiable, so a model computes the likelihood of the target under several
     candidate contexts. This layer returns the contexts. Your own layers, ending in `keras_vattn.TokenLogLikelihood`,
-    compute the likelihoods. `keras_vattn.LatentLogLikelihood`, with the same `objective`, combines all likelihoods:
+    compute the likelihoods. `keras_vattn.LatentLogLikelihood`, with the same `objective`, combines these likelihoods:
 
     ```
     attention = CategoricalAttention("additive", objective)
     latent = attention(query, value, posterior_logits=posterior_logits)
-    hidden = tanh(Dense(query)[:, :, None] + latent["candidates"])  # value = Dense(memory)
-    log_likelihood = TokenLogLikelihood(vocabulary_size)(hidden, targets)
+    dense, token_log_likelihood = Dense(units), TokenLogLikelihood(vocabulary_size)
+    hidden = tanh(dense(query)[:, :, None] + latent["candidates"])  # (B, T, K, units)
+    log_likelihood = token_log_likelihood(hidden, targets)
     log_p, log_q = latent["log_prior"], latent["log_posterior"]
     bound = LatentLogLikelihood(objective)(log_likelihood, log_p, log_q)
     ```
@@ -49,8 +50,7 @@ class CategoricalAttention(StochasticLayer):
     log_words = token_log_likelihood(hidden, log_weights=latent["log_weights"])  # (B, T, V)
     ```
 
-    In a functional model, pass the same `return_attention_scores` in every call, because the first call determines the
-    number of outputs in Keras 3.15.
+    In a functional model, pass the same `return_attention_scores` in every call (a limitation of Keras 3.15).
 
     The K candidates are the values of all S keys (`"enumerate"`), of the `top_k` most probable keys, or of
     `num_samples` keys sampled from q. `"hard"` samples from p. Under `keras_vattn.posterior_draws`, a call without
@@ -253,7 +253,7 @@ class CategoricalAttention(StochasticLayer):
         self, query_shape, value_shape, key_shape=None, posterior_logits_shape=None, logits_shape=None
     ):
         num_keys, has_posterior = value_shape[1], posterior_logits_shape is not None
-        # Each element is (training, pair of objective and estimator).
+        # Pairs of `training` and the (objective, estimator) that a call with this `training` can use.
         pairs = {(False, self.objective.pair(training=False, marked=False, has_posterior=has_posterior))}
         if self.objective.in_training.draws:
             pairs.add((False, self.objective.in_training))

@@ -15,10 +15,10 @@ class SequenceCrossentropy(SequenceLoss):
     If each layer has `kl_reduction="sum"`, `loss + sum(KL)` is the negative ELBO in nats. With Keras's own
     cross-entropy, which averages over tokens, such a KL would be T times too strong.
 
-    The Keras mask of `y_pred` excludes steps, which then have zero loss and zero gradient.
+    Steps that the Keras mask of `y_pred` excludes have zero loss and zero gradient.
 
-    Instead of a label, `y_true` can contain a weight for every word, such as a probability or a number of votes. If the
-    votes of a step sum to n, the step counts n times; to count the step once, divide its votes by n.
+    Instead of one label per step, `y_true` can contain weights of all words in the vocabulary, such as probabilities or
+    numbers of votes. If the votes of a step sum to n, the step counts n times; to count it once, divide its votes by n.
 
     Formula:
         "loss" = - 1/B sum_b sum_t "mask"_(b,t) * "sample_weight"_(b,t) * L_(b,t)

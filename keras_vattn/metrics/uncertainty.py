@@ -75,7 +75,7 @@ def brier_score(draws, labels):
 
 
 def expected_calibration_error(draws, labels, num_bins=15):
-    """Return the mean absolute difference between confidence and accuracy of predictions, over bins of confidence.
+    """Group predictions into bins by confidence; return the weighted mean over bins of abs(accuracy - confidence).
 
     The confidence is the largest mean probability. Bin b covers confidences in ((b - 1) / num_bins, b / num_bins].
 

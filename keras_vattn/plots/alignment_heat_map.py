@@ -32,12 +32,12 @@ def alignment_heat_map(
         spread: Standard deviations of the weights over samples, with the shape of `weights`, or `None`. Each deviation
             is shown as an orange circle with proportional area; a circle that fills its cell means 0.5. In a sequence,
             `None` stands for a panel without circles. Defaults to `None`.
-        panels_per_row: Number of panels in a row, whatever their width, or `None` for rows that fit on a page. Defaults
-            to `None`.
+        panels_per_row: Number of panels in a row. `None` chooses a number that fits on a page. Defaults to `None`.
         path: Path of a PNG file to write (atomically), or `None`. Defaults to `None`.
         dpi: Dots per inch of the file. Defaults to 150.
-        other: Second weights with the shape of `weights`, shown in the same cells, for instance a posterior if
-            `weights` is a prior. In a sequence, `None` stands for a panel without second weights. Defaults to `None`.
+        other: A second array of weights for the same cells, with the shape of `weights`, or `None`. For instance,
+            `weights` is a prior and `other` is a posterior. In a sequence, `None` stands for a panel without a second
+            array. Defaults to `None`.
 
     Returns:
         A `matplotlib.figure.Figure`.

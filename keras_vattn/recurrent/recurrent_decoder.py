@@ -60,7 +60,7 @@ class RecurrentDecoder(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         raise NotImplementedError(f"{type(self).__name__} does not implement `parts`.")
 
     def prepare_memory(self, memory=None, memory_mask=None):
-        """Return the argument `memory` of `step`, computed once before all steps."""
+        """Prepare the memory once for all steps. Pass the result to `draw_noise`, `start` and `step` as `memory`."""
         return _merge("memory", [part.prepare_memory(memory, memory_mask) for part in self.parts()])
 
     def draw_noise(self, batch_size, num_steps, memory, training=False):

@@ -83,7 +83,7 @@ def _scan_eagerly(step, state, inputs, length):
 
 
 class _Loop:
-    """The forward loop and the backward loop of a step."""
+    """Runs a step in a forward loop over time and, in training, computes the gradient in a backward loop."""
 
     def __init__(self, step, state, inputs, length):
         self.length = length

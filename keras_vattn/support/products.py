@@ -20,8 +20,8 @@ _recorder = contextvars.ContextVar("recorder", default=None)
 def product(x, kernel):
     """Return x @ kernel, (..., D) x (D, units) or (B, n, D) x (B, D, units).
 
-    In a step, use `product` for every product with a weight or with a projection of the memory; x has one row per
-    example. The loop then computes the gradient of a kernel with one product over all steps. The product has rank 2
+    In a step, multiply by weights and by projections of the memory with `product`. If x has one row per example, (B, D)
+    or (B, 1, D), the loop computes the gradient of the kernel with one product over all steps. The product has rank 2
     where possible, because the gradient of a rank-3 matmul fails to compile if the batch size is unknown. Inside a
     `tf.custom_gradient` or `tf.recompute_grad`, use `tf.matmul` instead.
 

@@ -20,8 +20,8 @@ def claim(owner, name, sublayer):
     previous = getattr(sublayer, "claimed_by", lambda: None)()
     if previous is not None and previous is not owner:
         raise ValueError(
-            f"This {name} already belongs to another layer: create one for each layer. "
-            f"Received: {name}={sublayer.name}, of {previous.name} and {owner.name}"
+            f"This {name} already belongs to another layer, {previous.name}: create a new {name} for {owner.name}. "
+            f"Received: {name}={sublayer.name}"
         )
     sublayer.claimed_by = weakref.ref(owner)
 

@@ -132,7 +132,7 @@ def test_training_has_an_example_of_every_class(tmp_path):
     assert set(parts["train"].labels) == set(labels) and len(parts["valid"]) == 3
     assert sorted(parts["train"].firsts + parts["valid"].firsts) == sorted(f"text {row}" for row in range(13))
     path.write_text("text\tlabel\nfirst\ta\nsecond\tb\n")
-    with pytest.raises(InputError, match=r"expected more than 2 examples: .*--valid"):
+    with pytest.raises(InputError, match=r"expected more than 2 examples, .*--valid"):
         data.read(options_of(tmp_path, train=str(path), test=None))
     path.write_text("text\tscore\n" + "".join(f"text {row}\t{row}\n" for row in range(10)))
     parts = data.read(options_of(tmp_path, task="score", train=str(path), test=None, valid_fraction=0.5))
