@@ -2,10 +2,10 @@
 
     python -m tools.convert_planetoid planetoid/ind.cora cora.npz
 
-The first argument is the common prefix of eight files, such as planetoid/ind.cora.x. Except for the test index, they
-are pickles. A pickle may contain code, so the tool reads only arrays, sparse matrices and lists of numbers; an error
-names any other object. The .npz contains each edge once, in one direction. In Citeseer, some nodes are missing from the
-test index; their features are 0 and their label is -1.
+The first argument is the common prefix of eight files, such as planetoid/ind.cora.x. The test index is a text file; the
+other seven files are pickles. A pickle may contain code, so the tool reads only arrays, sparse matrices and lists of
+numbers, and rejects any other object. The .npz contains each edge once, in one direction. In Citeseer, some nodes are
+missing from the test index; their features are 0 and their label is -1.
 """
 
 import argparse
@@ -43,7 +43,7 @@ class _Array(np.ndarray):
 
 
 class _Csr:
-    """Replaces SciPy's sparse matrix in a pickle of any SciPy version, and stores its attributes."""
+    """Replaces `csr_matrix` when a pickle is read, and stores its attributes, so that any SciPy version works."""
 
     def toarray(self):
         matrix = scipy.sparse.csr_matrix((self.data, self.indices, self.indptr), shape=self._shape)

@@ -171,8 +171,8 @@ def _currencies():
 
 
 def _in_languages(kind, table, codes):
-    """Return facts of a kind. `codes` maps territories to codes. The answer of a fact is a code's name in one of the
-    naming languages, from the CLDR table `table`."""
+    """Return facts (kind, territory, language, answer). The answer is the name of `codes[territory]` in the language,
+    from the CLDR table `table`. Names that are the same in English are skipped."""
     facts = []
     for language in _NAMING_LANGUAGES:
         names = getattr(babel.Locale(language), table)

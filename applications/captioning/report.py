@@ -111,9 +111,9 @@ def caption(captioner, part, count=None, title="captioning"):
 
 
 def likelihood_report(captioner, run, part):
-    """Return the perplexity of the captions with its "kind", and statistics of the attention weights.
+    """Return two dictionaries: "likelihood", a `perplexity_report` with a "kind", and "attention", a `weights_report`.
 
-    "kind" is "exact" if the perplexity sums over a latent region, and "plug-in" otherwise. End tokens count as tokens.
+    "kind" is "exact" if the likelihood of a word is a sum over all regions, else "plug-in". End tokens count as tokens.
     """
     weights = {}
 

@@ -107,7 +107,7 @@ class Checkpoint(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         if self._metrics is not None:
-            # Restore the sums after the first step: `fit` resets metrics before it and creates some metrics in it.
+            # Restore the metrics after the first step: `fit` resets them before this step, and creates some during it.
             for variable, array in zip(_metrics_variables(self.model), self._metrics, strict=True):
                 # `numpy()` returns the sum over all replicas. `assign_add` would raise an error outside of a replica.
                 variable.assign(variable.numpy() + array)

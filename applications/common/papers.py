@@ -16,7 +16,7 @@ def _papers():
 
 
 def published_figure(paper, name, head):
-    """Return the text of the published number in the column `head` of the table `paper`; "-" if there is no number.
+    """Return a published number as text, or "-" if there is none. `paper` is a table in papers.yaml, `head` a column.
 
     `name` is an entry of `compare --models`: MODEL[@START][:options]. The function looks for a table row with the whole
     `name`, then for `name` without its options, then for MODEL alone.
@@ -35,6 +35,6 @@ def data_of_both(paper, records):
 
 
 def with_paper(title, paper, columns, records, **first):
-    """Return a titled `main_table` that shows the numbers of the table `paper` in papers.yaml beside ours."""
+    """Return a titled `main_table` of our numbers and the published numbers (table `paper` in papers.yaml)."""
     text = main_table(columns, records, published=functools.partial(published_figure, paper), **first)
     return titled(f"{title}; {data_of_both(paper, records)}", text)

@@ -21,8 +21,8 @@ class Inference:
 
     @classmethod
     def parse(cls, name, continuous=False):
-        """Parse exact, kmax:K, soft or sample:n. Other names raise `InputError`, as do exact and kmax:K if alignments
-        are `continuous`."""
+        """Parse exact, kmax:K, soft or sample:n, and raise `InputError` for other names. If the alignments are
+        `continuous`, exact and kmax:K also raise `InputError`."""
         match = re.fullmatch(r"(exact|soft)|(kmax|sample):([1-9]\d*)", name)
         if match is None:
             raise InputError(f"--inference: expected exact, kmax:K, soft or sample:n. Received: {name}")

@@ -71,7 +71,7 @@ def _text_vectors(path, dimension):
 def _npz_vectors(path, dimension):
     word_files = sorted(path.parent.glob("words*.txt"))
     if len(word_files) != 1:
-        raise InputError(f"{path}: its words, one per line, must be in a single file words*.txt in the same folder")
+        raise InputError(f"{path}: expected one words*.txt in its folder, a word per line. Received: {len(word_files)}")
     words = word_files[0].read_bytes().splitlines()
     # Refuse pickled arrays, because unpickling would run code from the file.
     with np.load(path, allow_pickle=False) as arrays:

@@ -65,7 +65,7 @@ class EncodedPairs:
         return num_batches(len(self.sources), batch_size)
 
     def batches(self, batch_size, seed, first_epoch=None):
-        """Return `bucketed_dataset` of these pairs: one pass or, with `first_epoch`, endless and shuffled."""
+        """Return a `bucketed_dataset` of these pairs; with a `first_epoch`, the dataset is endless and shuffled."""
         return bucketed_dataset(self.sources, self.targets, batch_size, seed, first_epoch)
 
     def training_batches(self, options, first_epoch=None):

@@ -282,7 +282,7 @@ def require_text(path, file):
         raise InputError(f"{path}: the file is UTF-16; save it as UTF-8")
     lines = start.strip()
     if b"\r" in lines and b"\n" not in lines:
-        raise InputError(f"{path}: its lines end with carriage returns only; save it with line feeds")
+        raise InputError(f"{path}: the lines end with carriage returns; save the file with line feeds")
 
 
 def _checked_lines(place, file, skip_invalid=None):

@@ -117,7 +117,7 @@ class Images(ById):
 def open_images(path):
     """Return the `Images` in a folder and its subfolders, or in an .npz file with one uint8 array (N, H, W, 3).
 
-    The id of a file is the `image_id` of its name. Hidden files are ignored. Files are decoded only by `Images.read`.
+    `image_id` computes the id of an image from its file name. Hidden files are ignored. `Images.read` decodes a file.
     """
     path = pathlib.Path(path)
     if not path.is_dir():

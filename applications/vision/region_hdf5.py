@@ -88,7 +88,7 @@ def open_regions(path):
             if not len(ids) == len(counts) == num_images or (counts > max_regions).any():
                 raise ValueError(f"{IDS} or {COUNTS} not matching {num_images} images of up to {max_regions} regions")
         if not ids or (counts < 1).any():
-            raise ValueError("an image without regions, or no image")
+            raise ValueError("an image without regions" if ids else "no images")
         if len(set(ids)) < len(ids):
             raise ValueError("an image that occurs twice")
     return HDF5Regions(path, ids, counts, width, starts, _sample(path))

@@ -81,7 +81,7 @@ def build(side, cells, shares):
             WIDTH if last else min(FIRST_FILTERS * 2**number, WIDTH),
             # A 1 x 1 convolution does not mix neighbouring cells.
             1 if last else 3,
-            # Use a stride in the first layer, because computing the largest maps takes most of the time.
+            # Use a stride in the first layer, because its feature maps are the largest and take most of the time.
             strides=2 if number == 0 and not last else 1,
             padding="same",
             use_bias=False,

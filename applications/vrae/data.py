@@ -55,7 +55,7 @@ def read_file(path, options, skip_invalid):
 
 
 def read_other(options, evaluation):
-    """Return the `Sentences` in the file named by an `evaluate` command, or `None` if it names no file."""
+    """Return the `Sentences` in the file of `evaluate --text`, or `None` if this option is not set."""
     return (
         None if evaluation.text is None else read_file(evaluation.text, options.text, options.text.skip_invalid or None)
     )

@@ -51,8 +51,8 @@ class Writer(tf.Module):
 
     @in_graph(TEXTS, _INTEGER, _INTEGER)
     def score(self, texts, num_samples, seed):
-        """Return the importance-weighted bound on log p(x) in nats, (B,), and the number of tokens with the end token.
-        With one sample, this bound is an estimate of the ELBO."""
+        """Return an importance-weighted bound on log p(x) in nats, (B,), and the number of tokens, (B,), which includes
+        the end token. With one sample, this bound is an estimate of the ELBO."""
         target_input, target, num_tokens = self.text_encoder.encode_targets(texts, self._max_length)
         log_weights = self.log_weights(self._ids(texts), target_input, target, num_samples, seed)
         bound = tf.reduce_logsumexp(log_weights, axis=0) - tf.math.log(tf.cast(num_samples, tf.float32))

@@ -100,7 +100,7 @@ class Keys:
         return self.zero_masked(log_weights(self.mask_out(logits)))
 
     def count(self, like):
-        """Return the number of valid entries of each row, float32, in a shape that broadcasts to the rows of `like`."""
+        """Return the number of valid entries of each row, float32. `like` is an array with one value per entry."""
         return self.sum(ops.ones_like(like, "float32"))
 
     def of_count(self, function, like):

@@ -251,7 +251,7 @@ class GammaPrior(FamilyPrior):
         self._refuse_if_fixed()
 
     def check_on_simplex(self):
-        # In these cases `beta` scales all draws equally, and normalising the draws cancels a common factor.
+        # With a fixed `alpha` or scale="paper", `beta` scales all draws by one factor, which normalisation removes.
         if not self.reads_keys or self.scale == "paper":
             refuse_unread(self, self.fixed_by, beta=1.0)
 

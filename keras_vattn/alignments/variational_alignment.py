@@ -279,7 +279,7 @@ class VariationalAlignment:
         """Raise ValueError if the attention cannot use posterior logits."""
         if self.prior is not None:
             raise ValueError(
-                "Posterior logits turn the scores into the prior, so the attention must have prior=None. "
+                "With posterior logits, the scores define the prior, so the attention must have prior=None. "
                 f"Received: posterior_logits.shape={tuple(posterior_logits.shape)}, prior={type(self.prior).__name__}"
             )
         if not (self.is_stochastic and self.alignment.takes_divergence):

@@ -18,7 +18,7 @@ class GaussianContext(Context):
     for c_t. With `prior="mean"`, the mean of p is the average of the values over the *valid* source positions, and
     gradients flow through this average, as in section 3.4. log sigma is clipped to [-8, 8].
 
-    In training, c is sampled with independent noise at every step. Inference returns mu, except under
+    In training, c_t is sampled with independent noise for each query t. Inference returns mu, except under
     `keras_vattn.posterior_draws`. For a query without a valid key, the context is zero, without noise or KL.
 
     Formula:

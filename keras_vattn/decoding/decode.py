@@ -157,7 +157,7 @@ def allows_no_word(logits):
 
 
 def exclude_words(log_words, forbidden_ids):
-    """Return logits or log-probabilities (..., V) with `DEAD` for words that must not be chosen."""
+    """Set the logits or log-probabilities (..., V) of the forbidden words to `DEAD`, so that decoding avoids them."""
     if not len(forbidden_ids):
         return log_words
     # NumPy computes the mask once, as a constant of the graph.

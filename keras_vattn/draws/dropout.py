@@ -49,7 +49,7 @@ def follow_requests(layer):
     instance_call = vars(layer).get("call")
 
     def call(*args, **kwargs):
-        # Look up the class at each call, because `to_bayesian` changes it.
+        # Look up the class of the layer at each call, because `to_bayesian` replaces this class.
         original = instance_call or functools.partial(type(layer).call, layer)
         training = training_requested(layer)
         if training is None:

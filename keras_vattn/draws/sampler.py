@@ -22,19 +22,19 @@ from keras_vattn.support.validation import positive_integer
 
 
 class Sampler:
-    """Samples outputs of a model repeatedly, for instance in a server, with functions that are traced once.
+    """Samples outputs of a model repeatedly, for instance in a server, without tracing the model for every call.
 
     A call takes the arguments of `keras_vattn.posterior_predictive` except `model`, `dropout` and `posterior`, and
-    returns the same arrays. The first call traces the model. A call traces it again if the dtype or shape of the inputs
-    changes, but not if only the number of examples changes. Every call reads the current values of variables, such as
-    weights and counts of training calls. After tracing, changes to other attributes of a layer, such as a dropout rate,
-    have no effect; create a new sampler. Threads may share a sampler.
+    returns the same arrays. The first call traces the model. Later calls retrace it if the dtype or shape of the inputs
+    changes, but not if only the number of examples changes. Every call reads the current values of the model's
+    variables, for instance the weights. If you change another attribute of a layer after tracing, for instance a
+    dropout rate, create a new sampler. Threads may share a sampler.
 
-    To write your own endpoint, use `drawn_from(seed)`, a context in which the model samples in this thread, or
-    `draws(predict, inputs, num_samples, seed)`, which computes several samples in a graph.
+    To write your own endpoint, use the context manager `drawn_from(seed)`, which makes the model sample in the current
+    thread, or `draws(predict, inputs, num_samples, seed)`, which computes several samples in a graph.
 
-    With `dropout=True`, the sampler permanently replaces the `call` of each Keras layer with dropout. The new `call`
-    checks whether dropout is requested in its thread; without a request it behaves as before.
+    `dropout=True` permanently replaces the `call` of each Keras layer that has dropout. The new `call` applies dropout
+    in threads that request a sample; in other threads it behaves as before.
 
     Args:
         model: A built `keras.Model` or layer.

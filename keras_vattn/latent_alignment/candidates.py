@@ -18,15 +18,15 @@ from keras_vattn.support.products import matmul
 
 
 def make_candidates(pair, objective, alignment, seed, with_baseline):
-    """Return contexts (B, T, K, D) or (B, T, K + 1, D); log p (B, T, K); and log q (B, T, K), or `None` if q is p.
+    """Return the contexts of K candidates, (B, T, K, D); log p (B, T, K); and log q (B, T, K), or `None` if q is p.
 
     Args:
         pair: The `Pair` of objective and estimator for this call.
         objective: The `LatentObjective` of the layer.
-        alignment: Dictionary of `"value"` (B, S, D), `"keys"`, `"log_prior"` (B, T, S), and `"log_posterior"`, (B, T,
-            S) or `None`.
+        alignment: Dictionary with the keys `"value"`, (B, S, D); `"keys"`, a `Keys`; `"log_prior"`, (B, T, S); and
+            `"log_posterior"`, (B, T, S) or `None`.
         seed: int32 tensor (2,), used if the estimator samples positions or noise.
-        with_baseline: Whether to append the soft baseline, the average of all values under p, as the last candidate.
+        with_baseline: Whether to append the soft baseline, the expected value under p, as context K + 1.
     """
     value, keys, log_prior, log_posterior = (
         alignment[name] for name in ("value", "keys", "log_prior", "log_posterior")

@@ -93,10 +93,10 @@ class GaussianLatent(GaussianLayer):
         return {"mean": mean, "log_scale": clip_log_scale(log_scale)}
 
     def account(self, parameters, mask=None, training=None, prior=None):
-        """Add the KL of all draws, with one `add_loss` per call.
+        """Add KL(q || p) of all latent vectors, with one `add_loss` per call.
 
         Args:
-            parameters: Parameters of q, (B, ..., units), as `parameters` returns them, with log sigma in [-8, 8].
+            parameters: Parameters of q, (B, ..., units), from the method `parameters`; log sigma is in [-8, 8].
             mask: Boolean (B, ...) or `None`.
             training: The call's `training`.
             prior: Parameters of p in the same form, or `None` for N(0, I).
@@ -109,7 +109,7 @@ class GaussianLatent(GaussianLayer):
         if self.free_nats:
             counted = ops.sum(ops.where(valid > 0, divergence, 0.0), axis=axes[1:], keepdims=True)
             num_queries = ops.sum(valid, axis=axes[1:], keepdims=True)
-            # Only the sum over queries enters the loss, so divide the sum evenly among the queries.
+            # `free_nats` bounds the sum over queries, but `penalised` has one value per query: divide the sum evenly.
             query_penalty = ops.divide_no_nan(ops.maximum(counted, self.free_nats), num_queries)
             penalised = query_penalty + ops.zeros_like(divergence)
         elif self.free_bits:

@@ -111,7 +111,7 @@ class PredictedContext(GaussianLayer):
         """Add the auxiliary term, or the KL if `informed` is `True`, with one `add_loss` per call.
 
         Args:
-            parameters: Result of `parameters`.
+            parameters: Parameters of p, as the method `parameters` returns them.
             target: c, (B, ..., units). The auxiliary term has no gradient with respect to c.
             mask: Boolean (B, ...) or `None`.
             training: The call's `training`.

@@ -66,7 +66,6 @@ def _run_eagerly(step, chunks, memory, shared):
 
 
 def _run_in_graph(step, chunks, memory, shared):
-    """Return the results of all chunks, (G, number of chunks, size, ...), in graph mode."""
     inputs = (chunks, 2), (memory, 1), (shared, 0)
     specs = [[tf.TensorSpec(x.shape[num_axes:], x.dtype) for x in tensors] for tensors, num_axes in inputs]
     number = tf.TensorSpec((), tf.int32)

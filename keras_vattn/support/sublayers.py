@@ -36,7 +36,7 @@ def require_dtype(owner, name, sublayer):
     """
     if sublayer is not None and sublayer.compute_dtype != owner.compute_dtype:
         raise ValueError(
-            f"{type(owner).__name__} and its {name} must compute in one dtype: give both the same `dtype`. "
+            f"{type(owner).__name__} and its {name} must have the same compute dtype: give both the same `dtype`. "
             f"Received: {name}.compute_dtype={sublayer.compute_dtype}, dtype={owner.compute_dtype}"
         )
 

@@ -225,7 +225,7 @@ def test_errors():
     layer(QUERY, VALUE)
     with pytest.raises(ValueError, match=r"no prior.*Received: alignment=Weibull, prior=None"):
         layer.prior_distribution(QUERY, VALUE)
-    with pytest.raises(ValueError, match=r"compute in one dtype.*Received: score.compute_dtype=bfloat16"):
+    with pytest.raises(ValueError, match=r"have the same compute dtype.*Received: score.compute_dtype=bfloat16"):
         Attention(score=keras_vattn.DotProduct(dtype="mixed_bfloat16"))
 
 

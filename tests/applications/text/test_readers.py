@@ -82,7 +82,7 @@ def test_a_sentence_has_a_visible_character(tmp_path):
 @pytest.mark.parametrize(
     ("content", "cause"),
     [
-        (b"x\ry\r", "its lines end with carriage returns only; save it with line feeds"),
+        (b"x\ry\r", "the lines end with carriage returns; save the file with line feeds"),
         *(("x\ny\n".encode(f"utf-16{kind}"), "the file is UTF-16; save it as UTF-8") for kind in ("", "-le", "-be")),
         (gzip.compress(b"x\n", mtime=0), "the file is compressed; its name must end in .gz"),
     ],
