@@ -46,7 +46,7 @@ def topics():
 
 
 def _paragraphs(text):
-    """Yield each paragraph of prose in a text as one line; paragraphs of code and titles are skipped."""
+    """Yield each paragraph of prose in a text as one line. Skip titles, and paragraphs that contain code."""
     block = []
     for line in [*text.split("\n"), ""]:
         if line.strip() and not _HEADING.match(line):

@@ -46,7 +46,7 @@ class Predictor:
 
     @property
     def kinds(self):
-        """List of the kinds of noise in the model: "dropout", "attention" and, for models with these two, "both"."""
+        """List of the kinds of noise in the model: "dropout", "attention" and, if the model has both kinds, "both"."""
         kinds = ["dropout"] if self.drops else []
         kinds += ["attention"] if self.drawn is not None else []
         return [*kinds, "both"] if len(kinds) == 2 else kinds

@@ -19,7 +19,7 @@ from applications.finetuning.tokens import TextEncoder
 from applications.text.batching import cheapest_cuts, num_buckets
 from applications.text.readers import has_word, table_rows
 
-# Batches are padded to multiples of this length.
+# Batches are padded to a multiple of this many tokens, or to `max_length`.
 MULTIPLE = 8
 # Number of batches in a pool; training sorts the examples of each pool by length.
 POOL = 32

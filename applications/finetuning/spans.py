@@ -48,8 +48,8 @@ def read_squad(path):
                         span = context[start : start + len(text)]
                         if start < 0 or not text or span != text:
                             raise InputError(
-                                f"{path}: question {entry['id']}: expected the answer {text[:40]!r} at {start} of its "
-                                f"context. Received: {span[:40]!r}"
+                                f"{path}: question {entry['id']}: expected the answer {text[:40]!r} at character "
+                                f"{start} of the context. Received: {span[:40]!r}"
                             )
                     rows.append((entry["id"], entry["question"].strip(), context, answers))
     except (AttributeError, KeyError, TypeError) as error:

@@ -63,7 +63,7 @@ def set_pretrained_weights(run):
 
 
 def objective(options):
-    """Return the loss and metrics of a task as arguments of `compile`."""
+    """Return the keyword arguments of `compile` for a task: the loss and, except for spans, the metrics."""
     kind = TASKS[options.texts.task].kind
     if kind == "score":
         return {"loss": keras.losses.MeanSquaredError(), "metrics": [keras.metrics.MeanSquaredError("mse")]}

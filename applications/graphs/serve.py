@@ -69,7 +69,7 @@ class Classifier(tf.Module):
 
 
 def predicted(run, part):
-    """Return the class probabilities (M, C) of the nodes in a split, at the mean of the attention."""
+    """Return the class probabilities (M, C) of the nodes in a split, predicted with the mean attention weights."""
     logits = run.models.prediction(part.graph.inputs, training=False)
     return tf.nn.softmax(tf.gather(tf.cast(logits, "float32"), part.nodes)).numpy()
 

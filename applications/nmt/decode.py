@@ -239,7 +239,7 @@ def translate_with_uncertainty(translator, sources, num_draws=None):
 
 
 def _in_batches(write, sources, title):
-    """Call `write(ids, batch_number)` on batches of sources; return the sentences in the order of `sources`."""
+    """Apply `write(ids, batch_number)` to batches of `sources`; return one sentence per source, in the same order."""
     # Sort by length, because batches of similar lengths need less padding and stop earlier.
     order = np.argsort([len(ids) for ids in sources], kind="stable")
     sentences = [None] * len(sources)

@@ -47,7 +47,7 @@ class PieceTokenizer(Tokenizer):
         # Replace white space twice: here, because `lower` truncates at NUL, and last, because NFKC creates spaces.
         strings = tensorflow_text.normalize_utf8(tf.strings.regex_replace(strings, self._space, " "), "NFKC")
         if self.lowercase:
-            # The first NFKC turns a trademark sign into TM; this one recomposes letters that lower-casing decomposed.
+            # NFKC before `lower` turns a trademark sign into TM. NFKC after `lower` recomposes decomposed letters.
             strings = tensorflow_text.normalize_utf8(tf.strings.lower(strings, encoding="utf-8"), "NFKC")
         return tf.strings.strip(tf.strings.regex_replace(strings, self._space, " "))
 

@@ -14,7 +14,7 @@ from applications.text.text import END, PAD, START
 
 # Maximum number of batch shapes, with the shape of a smaller last batch. XLA compiles a step once per shape.
 MAX_SHAPES = 8
-# `bucket_shapes` considers at most this many positions in the sorted pairs as the end of a bucket.
+# `bucket_shapes` sorts the pairs by length, and chooses where buckets end from at most this many candidates.
 MAX_CUTS = 512
 
 

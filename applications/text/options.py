@@ -1,4 +1,4 @@
-"""Defines the options that all programs on pairs of sentences share."""
+"""Defines the options that all programs for sentence pairs share."""
 
 import dataclasses
 from typing import Annotated
@@ -97,7 +97,7 @@ class DecodeOptions:
     """Number of validation inputs to decode."""
 
     def decodes_after(self, epoch):
-        """Return whether validation inputs are decoded after this epoch, counted from 0."""
+        """Return whether validation inputs are decoded after an epoch. The number of the first epoch is 0."""
         return bool(self.decode_every) and (epoch + 1) % self.decode_every == 0
 
 

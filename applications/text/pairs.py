@@ -1,4 +1,4 @@
-"""Reads, encodes and batches pairs of sentences, and reads the input lines of `generate`."""
+"""Reads, encodes and batches sentence pairs, and reads the input of the command `generate`."""
 
 import dataclasses
 import sys

@@ -58,8 +58,8 @@ def set_embeddings(run):
 
 
 def validation(run):
-    """Return a callback that decodes validation inputs every few epochs and logs BLEU-2 and BLEU-4. Models with z also
-    log the BLEU, the entropy (nats) and Dist-1 of sampled sentences (Figures 4 and 5 of Bahuleyan et al. 2018)."""
+    """Return a callback that decodes validation inputs every few epochs and logs BLEU-2 and BLEU-4. With z, it
+    also logs BLEU, entropy (nats) and Dist-1 of sampled sentences (Figures 4 and 5 of Bahuleyan et al. 2018)."""
     reports, lowercase = run.options.reports, run.options.text.lowercase
     ids, _, references = decoded_sources(run, run.data["valid"], reports.num_decoded)
     generator = Generator(run)

@@ -102,11 +102,11 @@ class ImageModule(tf.Module):
         self._names = []
 
     def add_endpoint(self, name, *signature):
-        """Add the endpoint `name` for features. With an extractor, `name` is for images, `NAME_features` for features.
+        """Add the endpoint `name`. With an extractor, `name` takes images, and `NAME_features` takes features.
 
-        Endpoints call the method `_NAME` with the model's region inputs (B, R, D), the numbers of regions (B,), and
-        arguments that match `signature`. An endpoint for features takes features (B, R, D), boxes (B, R, 4), the
-        numbers (B,) and these arguments. Boxes are x0, y0, x1, y1 in [0, 1]; models trained without boxes ignore them.
+        An endpoint for features takes features (B, R, D), boxes (B, R, 4) and numbers of regions (B,). Boxes are
+        x0, y0, x1, y1 in [0, 1]; models trained without boxes ignore them. All other arguments match `signature`.
+        The method `_NAME` gets the model's region inputs (B, R, D), the numbers of regions and the other arguments.
         """
         regions, method = self._regions.value, getattr(self, f"_{name}")
         argument_names = list(inspect.signature(method).parameters)[2:]

@@ -222,7 +222,7 @@ class VariationalAlignment:
             return self._distribution(scored.logits, scored.keys, step)
         if self.prior is None:
             raise ValueError(
-                "This attention has no prior: use a stochastic alignment with a prior or with posterior logits"
+                "This attention has no prior. Use a stochastic alignment, and pass `prior` or `posterior_logits`"
                 f"{others}. Received: alignment={type(self.alignment).__name__}, prior=None"
             )
         at_step = self.alignment.at_step(step)

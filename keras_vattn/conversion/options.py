@@ -83,7 +83,7 @@ def prior_for(conversion, layer):
 
 
 def check_options(conversion, seed, attentions):
-    """Raise ValueError if an attention layer does not support one of the options."""
+    """Raise ValueError if the options are invalid, or if an attention layer does not support them."""
     alignment = keras.saving.deserialize_keras_object(conversion["alignment"])
     if not alignment.is_stochastic:
         raise ValueError(

@@ -170,7 +170,7 @@ def _single_output(outputs):
 
 
 def _signature(model, preprocessor, structure):
-    """Return the structure of the inputs, and a dictionary of their `tf.TensorSpec`s in the order of the structure."""
+    """Return the structure of the inputs, and a dictionary from input names to `tf.TensorSpec`s, in the same order."""
     if structure is None:
         if getattr(preprocessor, "tokenizer", None) is not None:
             structure = tf.TensorSpec([None], tf.string, "texts")

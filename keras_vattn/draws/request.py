@@ -72,7 +72,7 @@ class Request:
 
 @contextlib.contextmanager
 def requested(draws, training=None):
-    """Add a `Request` that takes precedence over earlier requests, and yield it."""
+    """Activate a `Request` until the context exits, and yield it. It takes precedence over earlier requests."""
     request = Request(draws, training or {})
     _REQUESTS.set((*current_requests(), request))
     try:
@@ -97,7 +97,7 @@ DRAWS = property(lambda layer: _innermost("draws", layer))
 
 
 def reads_requests(layer):
-    """Return whether a Keras layer reads sampling requests: whether its property `draws` is `DRAWS`."""
+    """Return whether a Keras layer reads sampling requests through the property `DRAWS`."""
     return getattr(type(layer), "draws", None) is DRAWS
 
 

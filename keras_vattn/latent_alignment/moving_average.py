@@ -18,7 +18,7 @@ def average_weight(layer):
 
 
 def average_of(average):
-    """Return the average, or 0 before the first training call."""
+    """Return the moving average, or 0 before the first training call."""
     return ops.divide_no_nan(average[0], average[1])
 
 

@@ -30,8 +30,8 @@ class GaussianLayer(StochasticLayer):
         self.log_scale_bias = self.add_weight(name="log_scale_bias", shape=(self.units,), initializer=initial_bias)
 
     def initial_kernel(self, shape, dtype=None):
-        """Return the initial W_m or W_s, scaled by the initial sigma. A learned prior uses this method too, because a
-        small sigma makes the KL between different means large."""
+        """Return an initial W_m or W_s for q or a learned prior, scaled by the initial sigma. Without this factor, a
+        small sigma would make the initial KL large, because the KL divides the difference of the means by sigma."""
         return math.exp(self.initial_log_scale) * self.kernel_initializer.clone()(shape, dtype)
 
     def kernels(self):

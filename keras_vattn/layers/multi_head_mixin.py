@@ -86,7 +86,7 @@ class MultiHeadMixin(ChunkedAttention):
     def add_alignment(self, alignment, prior, per_head_prior=False, name=None):
         """Set the alignment and the prior. The log shows the KL under `name`, by default the name of the layer."""
         keras_private.require_multi_head()
-        # A converted Keras layer lacks these attributes, and older versions of Keras lack the arguments.
+        # Read the config: a converted Keras layer lacks both attributes. Older Keras versions lack both options.
         config = keras.layers.MultiHeadAttention.get_config(self)
         self.use_gate, self.sliding_window = config.get("use_gate", False), config.get("sliding_window")
         self.is_softmax = type(alignment) is alignments.Softmax

@@ -124,10 +124,10 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         self.annealing_start = 0
 
     def track_divergence(self, shown=True, name=None):
-        """Create the counter of training calls, and the metric that logs the KL, for a layer with a KL.
+        """Create the counter of training calls and the metric that logs the KL. Every layer with a KL must call this.
 
         Args:
-            shown: Whether the log always shows the KL. With `False`, the log shows it from the first call with a KL.
+            shown: Whether the log always shows the KL. With `False`, the log shows it once a call has added a KL.
             name: Name of the layer in the log, or `None` to use the attribute `name` of the layer.
         """
         name = f"{name or self.name}_{self.logged_as}"
@@ -253,7 +253,7 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         loss = ops.cast(loss, "float64" if keras.config.floatx() == "float64" else "float32")
         above_floor = total
         if floor is not None:
-            # Subtract for each query: the float32 difference of two large sums would be mostly rounding error.
+            # Subtract the floor per query: in float32, the difference between two large sums is mostly rounding error.
             above_floor = _masked_sum(ops.cast(divergence, "float32") - floor, valid)
             self._shows_floor = True
         self._added.prune(keras_private.own_losses(self))

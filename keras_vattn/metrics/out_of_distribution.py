@@ -42,8 +42,8 @@ def out_of_distribution_detection(in_scores, out_scores):
     if any(x.ndim != 1 or not x.size or np.isnan(x).any() for x in scores):
         raise ValueError(
             "`in_scores` and `out_scores` must be non-empty vectors without NaN. Received: "
-            f"in_scores.shape={scores[0].shape}, out_scores.shape={scores[1].shape}, {np.isnan(scores[0]).sum()} and "
-            f"{np.isnan(scores[1]).sum()} NaN"
+            f"in_scores.shape={scores[0].shape} with {np.isnan(scores[0]).sum()} NaN, "
+            f"out_scores.shape={scores[1].shape} with {np.isnan(scores[1]).sum()} NaN"
         )
     thresholds = np.unique(np.concatenate(scores))[::-1]
     # Count the examples whose score is at least the threshold, for each threshold from the largest to the smallest.

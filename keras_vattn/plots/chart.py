@@ -26,7 +26,7 @@ def require_altair():
 
 
 def styled(chart):
-    """Apply the theme `CONFIG` to a chart, and return the chart for a notebook or a file."""
+    """Return an Altair chart with the theme `CONFIG`."""
     # Use SVG, because a canvas does not change its colours when the page switches from light to dark.
     return chart.properties(usermeta={"embedOptions": {"renderer": "svg"}}).configure(**CONFIG)
 

@@ -151,7 +151,7 @@ def test_errors():
         (lambda: conformal_sets(draws, [0, 1, 0], np.full((1, 3, 4), 0.25)), "Received: 2 and 4 classes"),
         (lambda: conformal_sets(draws, [0, 1, 0], draws[0]), r"Received: draws.shape=\(3, 2\)"),
         (lambda: out_of_distribution_detection([], [1.0]), r"Received: in_scores.shape=\(0,\)"),
-        (lambda: out_of_distribution_detection([1.0], [np.nan]), "0 and 1 NaN"),
+        (lambda: out_of_distribution_detection([1.0], [np.nan]), r"out_scores.shape=\(1,\) with 1 NaN"),
         (lambda: energy(logits, 0.0), "Received: temperature=0.0"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -45,10 +45,10 @@ def test_files_of_both_versions(tmp_path):
 @pytest.mark.parametrize(
     ("paragraph", "message"),
     [
-        (entry([("dogs", 5)]), "question q1: expected the answer 'dogs' at 5 of its context"),
-        (entry([("dogs", 900)]), "at 900 of its context. Received: ''"),
-        (entry([("", 3)]), "expected the answer '' at 3"),
-        (entry([(CONTEXT[-5:-2], -5)]), "at -5 of its context"),
+        (entry([("dogs", 5)]), "question q1: expected the answer 'dogs' at character 5 of the context"),
+        (entry([("dogs", 900)]), "at character 900 of the context. Received: ''"),
+        (entry([("", 3)]), "expected the answer '' at character 3"),
+        (entry([(CONTEXT[-5:-2], -5)]), "at character -5 of the context"),
         ({"context": CONTEXT}, "expected a SQuAD file"),
     ],
 )
