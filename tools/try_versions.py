@@ -2,10 +2,10 @@
 
     python -m tools.try_versions [--keras 3.12 3.15] [--resolutions lowest] [--tests TEST ...]
 
-Each version of Keras is tested twice: with the lowest and with the newest versions of all other dependencies that
-`pyproject.toml` allows. The tool prints a table. The row of an environment shows the last line that pytest
-printed. The folder `--logs` contains the whole output. The exit status is 1 if a test or an installation fails. The
-tool requires `uv`, because pip cannot install the lowest versions.
+Each version of Keras is tested twice: once with the lowest and once with the newest versions that `pyproject.toml`
+allows for the other dependencies. The tool prints a table with one row per environment. The last column is the last
+line of pytest's output. The folder `--logs` contains the whole output. The exit status is 1 if a test or an
+installation fails. The tool requires `uv`, because pip cannot install the lowest versions.
 """
 
 import argparse

@@ -148,7 +148,7 @@ def _parse(prog, description, options_class, default, arguments, **options):
 
 
 def _option_in(argument):
-    """Return the option name, with underscores, of an argument `--name` or `--name=value`."""
+    """Return the name in an argument `--name` or `--name=value`, with underscores instead of hyphens."""
     return argument.partition("=")[0].removeprefix("--").replace("-", "_")
 
 

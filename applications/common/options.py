@@ -221,8 +221,8 @@ class ExportOptions:
 
 @dataclasses.dataclass
 class CompareOptions:
-    """Train models with several seeds on the same data, and print their metrics and the differences from the baseline.
-    Both have 95% intervals. All options of `train` are accepted and apply to every run."""
+    """Train models with several seeds on the same data. Print their metrics and the differences from the baseline,
+    with 95% intervals. All options of `train` are accepted and apply to every run."""
 
     # The options of `train` that the command line sets.
     train_values = {}

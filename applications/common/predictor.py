@@ -66,8 +66,8 @@ class Predictor:
         return keras.tree.map_structure(lambda *x: np.concatenate(x), *map(self.model.predict_on_batch, inputs))
 
     def predictions(self, num_draws):
-        """Return a dictionary: "labels", "mean" (probabilities with mean attention, (1, N, C)) and, if `num_draws` > 0,
-        each of `kinds` (sampled probabilities, (M, N, C)). "mean_ms", "dropout_ms", ... are milliseconds per batch."""
+        """Return a dictionary of true classes, "labels", and of probabilities with mean attention, "mean" (1, N, C). If
+        `num_draws` > 0, add sampled probabilities (M, N, C) for each of `kinds`. "mean_ms" etc. are ms per batch."""
         functions = {"mean": self._at_mean}
         if num_draws:
             functions |= {kind: functools.partial(self._drawn, num_draws=num_draws, kind=kind) for kind in self.kinds}

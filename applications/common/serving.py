@@ -61,7 +61,7 @@ def noise_of(model, drops, draws=None):
 
 
 def model_endpoints(run, options=None):
-    """Return a `tf.Module` whose function `predict` calls the model, and the names of the module's functions."""
+    """Return a `tf.Module` and the names of its functions: only `predict`, which calls the model."""
     model, module = run.models.training, tf.Module()
     module.weights = [variable.value for variable in model.variables]
 

@@ -72,8 +72,8 @@ def pretraining_sentences():
 @functools.cache
 def labelled():
     """Return a list of (sentence, topic, tenth) with distinct sentences. The docstrings are shuffled and divided into
-    ten parts, and `tenth` is the number of the part that contains the sentence (see `TENTHS`). Validation and test
-    sentences that share three quarters of their words with a training sentence are dropped."""
+    ten parts, and `tenth` is the number of the part that contains the sentence (see `TENTHS`). A validation or test
+    sentence is dropped if the Jaccard similarity of its words and those of a training sentence is at least 3/4."""
     topics = {module: topic for topic, modules in TOPICS.items() for module in modules}
     texts = [(topics[name], text) for name, path in _modules() if name in topics for text in texts_of(path, False)]
     sentences = {}

@@ -122,7 +122,7 @@ def require_classes(options):
 
 
 def class_report(labels, draws):
-    """Return metrics of the mean of S sampled predictions (S, N, C), given the correct classes `labels` (N,)."""
+    """Average sampled predictions (S, N, C), and return metrics of the mean. `labels` (N,) are the correct classes."""
     task = class_figures(labels, draws.mean(axis=0).argmax(axis=1))
     return {"task": task, **uncertainty.calibration(draws, labels)}
 

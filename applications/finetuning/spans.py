@@ -60,7 +60,7 @@ def read_squad(path):
 
 
 def windows_of(encoder, part, stride):
-    """Split the context of each question into windows. Return a dictionary with fields of `data.Encoded`."""
+    """Split the context of each question into windows. Return a dictionary of the token fields of `data.Encoded`."""
     start, end = encoder.tokenizer.cls_token_id, encoder.tokenizer.sep_token_id
     context, windows = None, []
     for index, question in enumerate(encoder.pieces(part.questions).to_list()):

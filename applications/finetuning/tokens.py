@@ -47,7 +47,7 @@ class TextEncoder(tf.Module):
 
     @tf.function(input_signature=_TEXTS, autograph=False)
     def pieces(self, texts):
-        """Return the ids of the word pieces of each text, ragged int32 (B, None)."""
+        """Return the word-piece ids of each text as a ragged int32 tensor (B, None)."""
         if self._sentencepiece_model is not None:
             with tf.device("CPU:0"):
                 return self._sentencepiece().tokenize(texts)

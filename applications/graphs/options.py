@@ -195,13 +195,13 @@ class OtherNodes:
 
 @dataclasses.dataclass
 class UncertaintyGraphs(OtherNodes, common.UncertaintyOptions):
-    """Compare sampled, mean and temperature-scaled predictions on test data, --other and corrupted test data."""
+    """Compare sampled, mean and temperature-scaled predictions on test data, corrupted test data and --other data."""
 
 
 @dataclasses.dataclass
 class CompareGraphs(OtherNodes, common.CompareClassesOptions):
-    """Train models with several seeds, and print their metrics and the differences from the baseline.
-    Both have 95% intervals. Options of `train` apply to every run."""
+    """Train models with several seeds. Print their metrics and the differences from the baseline, with 95% intervals.
+    Options of `train` apply to every run."""
 
     out: str = "runs/graphs_compare"
     models: tuple[str, ...] = MODELS

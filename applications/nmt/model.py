@@ -161,7 +161,7 @@ class Models:
 
     @property
     def parameters(self):
-        """Number of parameters of the generative model, and number that only the inference network uses."""
+        """The number of parameters of the generative model, and the number that only the inference network uses."""
         generative = sum(math.prod(weight.shape) for weight in self.generative)
         total = sum(math.prod(weight.shape) for weight in self.training.trainable_weights)
         return {"generative": generative, "inference": total - generative}

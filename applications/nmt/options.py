@@ -154,8 +154,8 @@ class GenerateNmt(UncertaintyOptions, common.GenerateOptions):
 
 @dataclasses.dataclass
 class CompareNmt(common.CompareOptions):
-    """Train models with several seeds, and print their metrics and the differences from the baseline.
-    Both have 95% intervals. Options of `train` apply to every run."""
+    """Train models with several seeds. Print their metrics and the differences from the baseline, with 95% intervals.
+    Options of `train` apply to every run."""
 
     out: str = "runs/nmt_compare"
     models: tuple[str, ...] = ("soft", "marginal", "variational_sample", "variational_enum", "wc")

@@ -107,7 +107,7 @@ def fan(comparison):
 
 
 def _title(name, short=False):
-    """Return the title of a model in the paper. If models share this title, append the estimator, unless `short`."""
+    """Return the paper's title of a model. If several models share the title, append the estimator, unless `short`."""
 
     def title_of(model):
         title, expectation = MODELS[model].title, MODELS[model].expectation

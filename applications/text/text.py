@@ -83,7 +83,7 @@ class Vocabulary:
     """Maps tokens to ids: `<pad>` is 0, `<unk>` is 1, `<start>` is 2, `<end>` is 3, and words begin at 4.
 
     Args:
-        words: List of words, in the order of their ids: distinct, not empty, without white space.
+        words: List of distinct, non-empty words without white space, in the order of their ids.
 
     Attributes:
         tokens: List of all tokens, in the order of their ids.

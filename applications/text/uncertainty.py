@@ -74,8 +74,7 @@ def written_of(texts, words, figures):
 
 
 def words_with_nats(sentence):
-    """Return a list of (word, nats) for a sentence from `written_of`. The nats measure the mutual information of the
-    word, or its entropy if nothing was sampled."""
+    """Return a list of (word, mutual information in nats). If nothing was sampled, it contains the entropies."""
     nats = sentence.get("word_mutual_information", sentence["word_entropy"])
     return [(word, float(word_nats)) for word, word_nats in zip(sentence["words"], nats, strict=True)]
 

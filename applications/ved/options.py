@@ -138,8 +138,8 @@ class GenerateVed(common.GenerateOptions):
 
 @dataclasses.dataclass
 class CompareVed(common.CompareOptions):
-    """Train models with several seeds, and print their metrics and the differences from the baseline.
-    Both have 95% intervals. Options of `train` apply to every run."""
+    """Train models with several seeds. Print their metrics and the differences from the baseline, with 95% intervals.
+    Options of `train` apply to every run."""
 
     out: str = "runs/ved_compare"
     models: tuple[str, ...] = ("ded_dattn", "ved_dattn", "ved_vattn_0", "ved_vattn_mean")

@@ -86,7 +86,7 @@ def open_regions(path):
             starts = None
             counts = file[COUNTS][:].astype(np.int64) if COUNTS in file else np.full(num_images, max_regions)
             if not len(ids) == len(counts) == num_images or (counts > max_regions).any():
-                raise ValueError(f"{IDS} or {COUNTS} not matching {num_images} images of up to {max_regions} regions")
+                raise ValueError(f"{IDS} or {COUNTS} that do not fit {num_images} images x {max_regions} regions")
         if not ids or (counts < 1).any():
             raise ValueError("an image without regions" if ids else "no images")
         if len(set(ids)) < len(ids):

@@ -226,8 +226,8 @@ class SummarizeVrae:
 
 @dataclasses.dataclass
 class CompareVrae(common.CompareOptions):
-    """Train models with several seeds, and print their metrics and the differences from the baseline.
-    Both have 95% intervals. Options of `train` apply to every run."""
+    """Train models with several seeds. Print their metrics and the differences from the baseline, with 95% intervals.
+    Options of `train` apply to every run."""
 
     out: str = "runs/vrae_compare"
     models: tuple[str, ...] = MODELS

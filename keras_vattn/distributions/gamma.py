@@ -91,6 +91,6 @@ def _divergence_from_products(q, p):
         # The prior p is the same for all queries, so sum the terms of p only once.
         entry_terms = keys.sum(log_gamma + alpha * slope) - keys.sum(alpha * log_mean)
     constant, rate = math.log(q.k) - EULER - 1.0, math.exp(p.log_rate)
-    # The KL contains sum rate E[S]. This sum is the rate, or 0 in a row without a valid key.
+    # The KL contains rate * sum(E[S]). Since sum(E[S]) = 1, this term is `rate`; in a row without a valid key, it is 0.
     row_term = keys.of_count(lambda count: count * constant + rate * ops.minimum(count, 1.0), log_mean)
     return entry_terms + row_term

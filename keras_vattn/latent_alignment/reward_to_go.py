@@ -153,7 +153,7 @@ class RewardToGo(keras.layers.Layer):
         shape = tuple(log_likelihood.shape)
         if len(shape) != 2 and not (len(shape) == 3 and shape[-1] == 1):
             raise ValueError(
-                "`log_likelihood` must have shape (B, T), or (B, T, 1): one value for each word. "
+                "`log_likelihood` must have shape (B, T) or (B, T, 1), with one value for each word. "
                 f"Received: log_likelihood.shape={shape}"
             )
         if len(logits.shape) != 3:

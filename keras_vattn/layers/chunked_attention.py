@@ -34,7 +34,7 @@ class ChunkedAttention(AlignmentLayer):
     """Base class of attention layers that process the queries in chunks, so that no T x S array is stored.
 
     A subclass sets `query_chunk_size` to the result of `chunk_size`. Its `call` gets the number of queries per chunk
-    from `chunk_size_of`. If this number is not `None`, `call` calls `over_chunks`.
+    from `chunk_size_of` and, if this number is not `None`, uses `over_chunks`.
     """
 
     query_chunk_size = None

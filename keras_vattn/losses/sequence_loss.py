@@ -23,8 +23,8 @@ class SequenceLoss(keras.losses.Loss):
         log-likelihood is 0 and the mask is `False`. Without a time axis, the shapes are (B,)."""
         raise NotImplementedError(f"{type(self).__name__} does not implement `log_likelihood`.")
 
-    # `Loss.__call__` would apply the (B, T) mask to losses (B,), after the sum over time. If B equals T, this would be
-    # wrong without an error. So apply the mask here, before the sum.
+    # `Loss.__call__` would apply the (B, T) mask after the sum over time, when the losses have the shape (B,). If B
+    # equals T, the result would be wrong, and no error would be raised. So apply the mask here, before the sum.
     def __call__(self, y_true, y_pred, sample_weight=None):
         with keras.name_scope(self.name):
             log_likelihood, valid = self.log_likelihood(y_true, y_pred)

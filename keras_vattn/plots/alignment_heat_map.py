@@ -69,7 +69,7 @@ def alignment_heat_map(
     counts = {len(panels), len(sources), len(targets), len(panel_titles), len(spreads), len(overlays)}
     if len(counts) > 1:
         raise ValueError(
-            "Expected one source, target, title, `spread` and `other` for each panel of weights. Received: "
+            "All arguments must contain the same number of panels. Received: "
             f"{len(panels)} panels of weights, {len(sources)} sources, {len(targets)} targets, "
             f"{len(panel_titles)} titles, {len(spreads)} spreads, {len(overlays)} arrays `other`"
         )

@@ -76,7 +76,7 @@ def project(dense, x, num_leading):
     """
     is_plain = type(dense) is keras.layers.EinsumDense and getattr(dense, "quantization_mode", None) is None
     if not is_plain or dense.activity_regularizer is not None:
-        # Quantized kernels and the loss of an activity regularizer require a call of the layer.
+        # Only the layer's own call supports quantized kernels and activity regularizers.
         return dense(x)
     x, kernel = (ops.cast(tensor, dense.compute_dtype) for tensor in (x, dense.kernel))
     shape, num_inputs = ops.shape(x), len(x.shape) - num_leading
@@ -89,12 +89,12 @@ def project(dense, x, num_leading):
 
 
 class ProductRecorder:
-    """Records the products of a loop step, in order, if the kernel was created outside the graph of the step.
+    """Records, in order, the products of a loop step with one row per example and a kernel from outside the step.
 
     Attributes:
         graph: The graph of the step.
         products: List of `Product`s.
-        kernels: List of the kernels of the products, tensors or variables.
+        kernels: List of the kernel of each product: a tensor or a variable.
     """
 
     def __init__(self, graph):

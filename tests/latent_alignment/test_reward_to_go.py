@@ -257,7 +257,7 @@ def test_errors():
     layer, log_likelihood = RewardToGo(), tf.zeros((2, 3))
     good = tf.zeros((2, 3, 4))
     for arguments, options, message in (
-        ((tf.zeros((2, 3, 5)), good, good), {}, r"`log_likelihood` must have shape \(B, T\), or \(B, T, 1\)"),
+        ((tf.zeros((2, 3, 5)), good, good), {}, r"`log_likelihood` must have shape \(B, T\) or \(B, T, 1\)"),
         ((log_likelihood, good, tf.zeros((2, 3))), {}, r"`logits` must have shape \(B, T, S\)"),
         ((log_likelihood, tf.zeros((2, 3, 5)), good), {}, "`weights` must have shape"),
         ((log_likelihood, good, good), {"value_mask": tf.ones((2, 3), "bool")}, "`value_mask` must have shape"),

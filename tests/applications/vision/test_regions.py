@@ -220,7 +220,7 @@ BAD = {
     "pos_boxes that do not fit 8 regions and 2 images": {"image_ids": IDS[:2]},
     "an image without regions": {"pos_boxes": [[0, 3], [3, 3], [4, 8]]},
     "an image that occurs twice": {"image_ids": ["7", "8", "7"]},
-    "image_ids or num_boxes not matching 3 images of up to 4 regions": fixed() | {"num_boxes": [3, 1, 5]},
+    "image_ids or num_boxes that do not fit 3 images x 4 regions": fixed() | {"num_boxes": [3, 1, 5]},
 }
 
 
