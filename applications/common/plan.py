@@ -43,7 +43,7 @@ def plan(program, options):
         default = with_values(default, _require_of_all("--options", values))
     default = with_values(default, _require_of_all("compare", options.train_values))
     first, end = options.first_seed, options.first_seed + options.seeds
-    # Check the name of the baseline here, because the baseline may be missing from --models.
+    # Check the name of the baseline. The next line checks only --models, which may lack the baseline.
     _planned(program, options, default, options.baseline, first, "--baseline")
     planned = [_planned(program, options, default, name, seed) for name in options.models for seed in range(first, end)]
     for seed in range(end, first + options.seeds * getattr(options, "num_members", 0)):

@@ -246,7 +246,7 @@ def _convert(layer, conversion):
             continue
         if converted not in options:
             converted.__class__ = _class_of(type(converted))
-        # Keras may rebuild a converted layer without the model, so each one stores the options of its attention layers.
+        # Store the attention options in each converted layer, because Keras may rebuild a layer without the model.
         attentions = [options.get(x) for x in inner_attentions[converted]]
         # Bypass Keras's `__setattr__`, which would search these dictionaries for layers.
         object.__setattr__(converted, "_original", original)

@@ -118,7 +118,7 @@ class RowDistribution(tfp.Distribution):
 
 
 def relaxed_density(x, power, keys):
-    """Return the `log_density` of normalised weights w. The sum over the n valid keys of a row is log p(log w).
+    """Return one term per key. The terms of the n valid keys of a row sum to log p(log w) of its normalised weights w.
 
     Formula:
         p(log w) = (n - 1)! "power"^(n - 1) (prod_s exp(x_s)) / (sum_s exp(x_s))^n

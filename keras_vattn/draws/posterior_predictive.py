@@ -8,14 +8,13 @@ def posterior_predictive(
 ):
     """Return outputs of a model, sampled from the posterior predictive distribution.
 
-    Every draw is one pass through the model with new noise. Stochastic layers sample from their posterior. With
-    `dropout=True`, dropout layers are active too (MC dropout, Gal and Ghahramani 2016). With `posterior=False` only
-    dropout is random, even in a stochastic model; `posterior=True` adds the uncertainty of the attention. Fan et al.
-    2020, section 4.2, use dropout alone for deterministic models, and dropout with the posterior for stochastic models.
+    Every draw is one pass through the model with new noise. Stochastic layers sample from their posterior, or use their
+    mean with `posterior=False`. With `dropout=True`, dropout layers are active too (MC dropout, Gal and Ghahramani
+    2016). Fan et al. 2020, section 4.2, use dropout in all models, and also the posterior in stochastic models.
 
     To sample attention weights, make them an output of the model: `keras.Model(model.inputs, [model.output, weights])`.
-    The first call of the attention must already use `return_attention_scores=True`, because a second call only for the
-    weights fails in Keras 3.15 ("Output with path ... is not connected").
+    Call the attention layer with `return_attention_scores=True` when you build the model. In Keras 3.15, a later second
+    call that only adds the weights fails ("Output with path ... is not connected").
 
     With `dropout=True`, the model still runs in inference mode, so batch normalization uses its moving averages.
     Dropout is active only in layers with a seed generator and a `rate`, `dropout`, `recurrent_dropout`,

@@ -10,11 +10,11 @@ from keras_vattn.layers.named_attention import NamedAttention
 class DirichletAttention(NamedAttention):
     """Relaxed latent alignment of Deng et al. 2018: the weights are drawn from a Dirichlet distribution.
 
-    Equivalent to `Attention(alignment=Dirichlet())`; `keras_vattn.Dirichlet` explains the clamp. Without posterior
-    logits, the weights are drawn from the Dirichlet of the scores. With posterior logits, this Dirichlet is p, the
-    posterior logits define q, and training draws from q and adds the KL (Deng et al. 2018, algorithm 2). For
-    prediction, omit the posterior logits. In the first `warm_start_steps` training calls, the loss is the Jensen bound
-    E_p[log p(y | z)], because a randomly initialised model tends to learn uniform weights.
+    Equivalent to `Attention(alignment=Dirichlet())`. Without posterior logits, the weights are drawn from the Dirichlet
+    p of the scores. With posterior logits, which define q, training draws from q and adds the KL (Deng et al. 2018,
+    algorithm 2). A model that is trained with q from the start tends to learn uniform weights. So the first
+    `warm_start_steps` training calls draw from p without a KL: the objective is the Jensen bound E_p[log p(y | z)]. For
+    prediction, omit the posterior logits. The docstring of `keras_vattn.Dirichlet` explains the function "clamp".
 
     Formula:
         p(w_t) = "Dirichlet"(exp("clamp"(phi_t))), quad phi_(t,s) = "score"("query"_t, "key"_s)
