@@ -169,7 +169,7 @@ class Program:
             raise InputError(f"--start-from: {start.path} was trained with different values of {', '.join(differing)}.")
         if not start.is_finished(old["epochs"]) or not (start.path / CHECKPOINT).exists():
             raise InputError(
-                f"--start-from: {start.path} has not finished training, or has no {CHECKPOINT}. Resume it."
+                f"--start-from: {start.path} has not finished training, or has no {CHECKPOINT}. Resume that run."
             )
         if options.fit.epochs <= start.num_epochs():
             raise InputError(

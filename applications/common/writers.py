@@ -1,8 +1,7 @@
 """Locks run folders, so that only one process writes into a folder, and renames runs that are being overwritten.
 
-The lock is a `flock` on the folder itself: it adds no file, remains if the folder is renamed, and the operating system
-releases it when the process ends for any reason. On file systems without `flock` the folder is not locked. This module
-does not import TensorFlow.
+The lock is a `flock` on the folder itself. It needs no lock file, survives renaming, and is released when the process
+ends or is killed. On file systems without `flock`, the folder is not locked. This module does not import TensorFlow.
 """
 
 import contextlib
@@ -75,7 +74,7 @@ def aside_of(path):
 def set_aside(path):
     """Rename the folder of a run that `--overwrite` replaces. The old run remains until the new run has finished.
 
-    If `path` contains an unfinished run and `aside_of(path)` a finished run, delete the unfinished run instead.
+    If the run in `path` is unfinished and the run in `aside_of(path)` is finished, delete the unfinished run instead.
     """
     path, aside = pathlib.Path(path), aside_of(path)
     if not _is_run(path):

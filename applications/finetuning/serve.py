@@ -18,7 +18,7 @@ BATCH = 64
 
 
 class Predictor(tf.Module):
-    """Exports `predict` and, for models with stochastic attention or dropout, `sample`. Span tasks have no endpoint."""
+    """Exports `predict` and, with stochastic attention or dropout, `sample`. Span tasks cannot be exported."""
 
     def __init__(self, run):
         super().__init__(name="predictor")

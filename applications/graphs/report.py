@@ -27,7 +27,7 @@ from keras_vattn import metrics
 
 # In this order: nodes in report.txt, nodes in report.html, attention plots, and maximum number of neighbours per plot.
 NUM_SHOWN, NUM_SAMPLES, NUM_ALIGNMENTS, MOST_NEIGHBOURS = 5, 20, 8, 30
-# Number of samples for the standard deviation of attention weights, and their seed.
+# The standard deviation of attention weights is computed from NUM_DRAWS samples with this seed.
 NUM_DRAWS, SEED = 16, 0
 # Noise for `noise_detection`, in standard deviations of each feature.
 CORRUPTION = 5.0

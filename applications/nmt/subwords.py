@@ -44,7 +44,7 @@ class PieceTokenizer(Tokenizer):
     def normalize(self, strings):
         """Return normalised strings (B,); normalising them again changes nothing."""
         strings = tf.strings.unicode_transcode(strings, "UTF-8", "UTF-8", errors="replace")
-        # Replace white space twice: here, because `lower` truncates at NUL, and last, because NFKC creates spaces.
+        # This replaces NUL, at which `lower` would truncate. The last line replaces spaces that NFKC creates.
         strings = tensorflow_text.normalize_utf8(tf.strings.regex_replace(strings, self._space, " "), "NFKC")
         if self.lowercase:
             # NFKC before `lower` turns a trademark sign into TM. NFKC after `lower` recomposes decomposed letters.

@@ -73,7 +73,7 @@ def coverage_lines(reports, metrics):
 
 
 def compared_coverage(comparison, metrics):
-    """Run `evaluate --uncertainty` for every run of a `Comparison`; return the reports as `coverage_lines`."""
+    """Run `evaluate --uncertainty` for every run of a `Comparison`; return the tables from `coverage_lines`."""
 
     def arguments(run):
         return ["--split", comparison.read(run, "metrics.json")["split"], "--uncertainty"]

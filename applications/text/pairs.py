@@ -35,7 +35,7 @@ def is_built_in(options, evaluation=None):
 
 @dataclasses.dataclass
 class EncodedPairs:
-    """Pairs of sentences, and their ids. `report` counts pairs, tokens, unknown tokens and truncated sentences."""
+    """Sentence pairs and their token ids. `report` counts pairs, tokens, unknown tokens and truncated sentences."""
 
     pairs: ParallelText
     sources: IdRows

@@ -145,8 +145,8 @@ class RegionCodec:
         return tf.concat([features, boxes], axis=-1) if self.use_boxes else features
 
     def with_regions(self, dataset, regions, blind=False):
-        """Replace the input "image" of every batch, which contains row numbers (B,) of `regions`, with the inputs
-        "regions" and "num_regions". If `blind` is true, "regions" contains only zeros."""
+        """Replace the input "image" with the inputs "regions" and "num_regions" in every batch. "image" contains row
+        numbers (B,) of `regions`. If `blind` is true, "regions" contains only zeros."""
 
         def add_regions(inputs, *rest):
             features, boxes, num_regions = regions.tensors(inputs.pop("image"), self.max_regions)

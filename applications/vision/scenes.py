@@ -207,7 +207,7 @@ def question_columns(scenes, count, types=QUESTION_TYPES):
 
 
 def are_cells(codec):
-    """Return whether each region of a `RegionCodec` is one cell of a rendered scene, so that its object is known."""
+    """Return whether the regions of a `RegionCodec` are the cells of a rendered scene, whose objects are known."""
     if codec.max_regions != len(CELL_BOXES):
         return False
     boxes = CELL_BOXES if codec.extractor is None else codec.extractor.boxes

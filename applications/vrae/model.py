@@ -87,8 +87,8 @@ class Models:
         return ops.concatenate([embedded, z * ops.ones_like(embedded[..., :1])], axis=-1)
 
     def decode(self, target_input, target, z=None, memory=None, source=None, **options):
-        """Run the decoder over `target_input` (B, T), given z_enc as `z`. `memory` contains the encoder states of
-        `source`; if it is `None`, a `StochasticDecoder` uses the priors of its latent variables."""
+        """Run the decoder over `target_input` (B, T). `z` is z_enc. `memory` contains the encoder states of `source`.
+        If `memory` is `None`, a `StochasticDecoder` uses the priors of its latent variables."""
         context = {}
         if self.attends and memory is not None:
             context = {"memory": memory, "memory_mask": ops.not_equal(source, PAD)}

@@ -48,7 +48,7 @@ class SegmentKeys(Keys):
         return self.count(None) > 0.0
 
     def count(self, like):
-        # All leading axes share the ids, so the counts have no leading axes, except those of the mask.
+        # Counts depend only on the ids and the mask, so they are (N,), or (..., N) if the mask has leading axes.
         entries = ops.ones_like(self.row_ids, "float32")
         if self.valid is not None:
             entries = entries + ops.zeros_like(self.valid, "float32")

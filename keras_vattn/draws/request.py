@@ -23,7 +23,7 @@ class Draws:
     Attributes:
         seed: int32 tensor (2,), or `None` to use the seed generator of the layer.
         temperature: Factor that multiplies sigma, or `None` to use the temperature of the layer.
-        batch: Index of the batch in a seeded `fit`, `evaluate` or `predict`, an integer variable; otherwise `None`.
+        batch: Integer variable, the index of the batch in a seeded `fit`, `evaluate` or `predict`. Otherwise `None`.
     """
 
     seed: object = None

@@ -71,7 +71,7 @@ class SharedPrefix:
         return [each for operation, uses in zip(operations, readers, strict=True) for each in uses or [operation]]
 
     def _cut(self, targets, batch):
-        """Choose the cut. Return a dictionary from the name of each tensor to whether its axis 0 is the batch axis.
+        """Choose the cut. Return a dictionary {name of a tensor on the cut: whether axis 0 is the batch axis}.
 
         If a tensor depends on the batch size, but its axis 0 is not the batch axis, the tensor cannot be on the cut.
         Then the remainder computes this tensor, and the inputs of its operation are on the cut instead.

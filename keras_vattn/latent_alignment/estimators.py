@@ -11,7 +11,7 @@ from keras_vattn.latent_alignment.log_probabilities import without_empty_rows
 
 
 def marginal(log_likelihood, log_prior):
-    """Return log p of a word, where p is a sum over all positions z or over the K most probable positions.
+    """Return log p of a word. p sums over all positions z, or over the K most probable positions.
 
     Formula:
         "result" = log (sum_k p(z_k) p(y | z_k))

@@ -14,8 +14,8 @@ from keras_vattn.support.masks import both, check_mask, check_shape, first_mask,
 from keras_vattn.support.products import matmul
 from keras_vattn.support.validation import integer, positive_integer, refuse_ignore_class
 
-# Default numbers of logits in a chunk: 256 MB in float32 for training, and 32 MB for prediction. Training gains
-# from large chunks: the logits of the first chunk are stored, and the backward pass recomputes all other logits.
+# Default number of logits in a chunk, in training (256 MB in float32) and prediction (32 MB). Large chunks speed up
+# training: the probabilities of the first chunk are stored, and the backward pass recomputes all others.
 CHUNK_ENTRIES = 2**26
 PREDICTION_ENTRIES = 2**23
 # For K > 1 candidates, the first chunk is split into blocks. The backward pass skips blocks whose gradient is 0.
@@ -27,9 +27,9 @@ class TokenLogLikelihood(FeatureInputs, keras.layers.Layer):
     """Output layer over a vocabulary: computes log p(y | z_k) of words for each candidate z_k of a latent alignment.
 
     It is the last layer of the network f in Deng et al. 2018, section 2.1. With targets, it returns only the
-    log-likelihoods of the target words, (B, T, K). It computes the logits (B, T, K, V) in chunks of rows. The first
-    chunk stores its probabilities; the backward pass recomputes the probabilities of later chunks, and skips rows whose
-    gradient is 0. Matrix products use the compute dtype, everything else is float32.
+    log-likelihoods of the target words, (B, T, K). It computes the logits (B, T, K, V) in chunks of rows. The
+    probabilities of the first chunk are stored. The backward pass recomputes the other probabilities, and skips chunks
+    without a gradient. Matrix products use the compute dtype; all other operations use float32.
 
     Instead of labels, targets may be weights of all V words at each step: a distribution over words, or votes, such as
     ten answers to a question about an image (Deng et al. 2018, section 4). A word with n votes counts like n labels.

@@ -12,9 +12,9 @@ from keras_vattn.support.products import product
 class GaussianLayer(StochasticLayer):
     """Base class of layers that sample a diagonal Gaussian, whose parameters are computed from the inputs.
 
-    A subclass sets the attributes `units`, `temperature`, `kernel_initializer` and `initial_log_scale`. It defines
-    `call` for inputs (B, ..., D), and `parameters`, which computes the mean and log sigma from two linear maps of the
-    inputs. A recurrent decoder calls `kernels` and `draw_noise` before its loop, and the other methods inside it.
+    A subclass sets `units`, `temperature`, `kernel_initializer` and `initial_log_scale`. It defines two methods: `call`
+    takes inputs (B, ..., D), and `parameters` computes the mean and log sigma from two linear maps of the inputs.
+    A recurrent decoder calls `kernels` and `draw_noise` before its loop, and the other methods inside it.
     """
 
     # `draw_noise` returns the noise under this key.

@@ -58,8 +58,8 @@ class TracedStep:
     def read(self):
         """Return two lists: values of captured tensors and variables, and kernels of the recorded matrix products.
 
-        Call this only once, because the step then deletes its references to outer tensors and variables. TensorFlow may
-        keep a graph, and thus the step, until the process ends. Without the references, layers and weights are freed.
+        Call this only once: it deletes the step's references to captured tensors and variables. TensorFlow may keep the
+        graph and this step until the process ends. These references would then keep layers and weights in memory.
         """
         # Copy into the current graph, because the gradient of an enclosing loop cannot capture eager tensors.
         shared = [tf.identity(x) for x in [*self._outer_tensors, *self._outer_variables]]
