@@ -126,8 +126,8 @@ def _statement(fact, generator):
 
 
 def _frequent(rows):
-    """Remove statements that are too long. Then remove statements in which `first` or `second` contains a
-    rare word, until none remain, because each removal makes other words rarer."""
+    """Remove statements that are too long. Then remove statements in which `first` or `second` contains a rare word.
+    Each removal makes other words rarer, so repeat this until no rare words remain."""
     frequent = [row for row in rows if len(row[-1].split()) <= MAX_STATEMENT_TOKENS]
     rows = []
     while len(frequent) != len(rows):

@@ -98,7 +98,7 @@ class Uncertainty:
             row.append(figures(_ensemble([_read(folder / f"{_COMPARED}.npz") for folder in folders]), seconds))
         tables = [titled(reports[options.models[0]][0]["title"], main_table(COLUMNS, rows, ("method",)))]
         if options.seeds > 1 and options.baseline in rows:
-            note = f"AUROCs by MI are compared with the AUROC by entropy of {options.baseline}"
+            note = f"For {options.baseline}, all AUROCs are computed from the entropy"
             title = f"Differences from the model {options.baseline}, paired by seed, mean [95% interval]. {note}"
             tables.append(titled(title, difference_table(COLUMNS, rows, options.baseline)))
         return tables

@@ -130,7 +130,7 @@ class Program:
         if is_shared:
             check_workers(os.environ.get("TF_CONFIG"))
         else:
-            # Skip this check for several workers: they start together, and one may have locked the folder already.
+            # Not checked with several workers: another worker may have locked the folder already.
             require_unlocked(run.out)
         if run.overwrite:
             self._check_overwrite(run)

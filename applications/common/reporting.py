@@ -50,8 +50,8 @@ def counts_of(name, report):
 
 
 def collapsed_posteriors(row):
-    """Return one line for each latent variable whose validation KL is nearly 0 in `row`, an epoch of history.csv. If a
-    KL has a positive lower bound ("floor"), test instead whether the KL is nearly equal to this bound."""
+    """Return one line for each latent variable whose validation KL is nearly 0. If a KL has a positive lower bound
+    ("floor"), the KL minus this bound must be nearly 0. `row` is one epoch of history.csv."""
     lines = []
     for name in row:
         value = value_of(row, name) if name.startswith("val_") and name.endswith("_kl") else None

@@ -49,7 +49,7 @@ class Shown:
 
     @classmethod
     def of(cls, record):
-        """Return the `Shown` in shown.json. Skip alignments without a source, which older versions also stored."""
+        """Return the `Shown` in shown.json. Alignments without a source (from older versions) are skipped."""
         names = [field.name for field in dataclasses.fields(Alignment)]
         alignments = [Alignment(*map(each.get, names)) for each in record["alignments"] if each["source"] is not None]
         return cls([[tuple(line) for line in sample] for sample in record["samples"]], alignments)

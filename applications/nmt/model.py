@@ -63,7 +63,7 @@ class Model:
 
     @property
     def inference(self):
-        """Default of `--inference`: samples for the model `relaxed` (Deng et al. 2018), no samples for other models."""
+        """The default of `--inference`. Only the model `relaxed` samples (Deng et al. 2018)."""
         return "sample:10" if self.alignment == "relaxed" else self.inference_without_draws
 
     @property

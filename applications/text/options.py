@@ -83,7 +83,7 @@ class EvaluatePairsOptions(common.EvaluateOptions):
 
     @property
     def names_other(self):
-        """Whether the options name pairs of sentences to evaluate on, instead of a split of the data of the run."""
+        """Whether the options name other pairs to evaluate on, instead of a split of the run's data."""
         return self.source is not None or self.table is not None
 
 

@@ -173,8 +173,8 @@ def json_entries(path, content, name, kind, layout):
 
 
 def read_input(options, is_text=True):
-    """Return the input lines that `GenerateOptions` name, from a file or standard input. If `is_text`, a file that is
-    not plain text raises an `InputError`."""
+    """Return the lines of the file `options.input`, or of standard input if `options.input` is `None`. If `is_text`,
+    raise `InputError` for JSON or CSV files."""
     if options.input is not None:
         return list(_text_lines(options.input)) if is_text else read_lines(options.input)
     file = io.TextIOWrapper(sys.stdin.buffer, **_TEXT)

@@ -26,8 +26,8 @@ class Model(typing.NamedTuple):
 
     Attributes:
         latent: Whether the model has a latent variable z.
-        attention: `None` (no attention); "deterministic"; "standard" or "mean", the prior of a Gaussian context vector;
-            "weibull", "lognormal" or "dirichlet", the distribution of the weights; or "position", a latent position.
+        attention: `None`; "deterministic"; a Gaussian context vector with the prior "standard" or "mean"; weights with
+            a "weibull", "lognormal" or "dirichlet" distribution; or "position", a latent position.
     """
 
     latent: bool

@@ -21,8 +21,8 @@ NUM_VOTES = 10
 
 @dataclasses.dataclass
 class Questions:
-    """Columns with one entry per question: `votes` contains a list of the normalised answers of several people,
-    `types` one of `TYPES`, and `cells` the index of the region that shows the answer, or -1 if no region does."""
+    """Columns with one entry per question. An entry of `votes` is a list of the normalised answers of several people.
+    An entry of `types` is one of `TYPES`. An entry of `cells` is the region that shows the answer, or -1 if none."""
 
     ids: list
     images: list

@@ -268,7 +268,7 @@ class VariationalAlignment:
         for start in range(0, num_samples, num_together):
             count = min(num_together, num_samples - start)
             noise = self.draw_noise((count, *shape), random.fold_in(seed, start), step)
-            # Subtract the expected weights first, so that a small standard deviation is precise.
+            # Subtract the expected weights before squaring: otherwise a small variance is lost in rounding.
             distance = self._weights(logits[None], noise.get("alignment"), scored.keys) - expected
             total += ops.sum(distance, axis=0)
             squares += ops.sum(ops.square(distance), axis=0)

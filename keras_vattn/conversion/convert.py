@@ -142,9 +142,9 @@ class Converted:
     """Mixin of converted attention layers, and of the layers and models that create them. Their config contains the
     config of the original and the options of the conversion.
 
-    `_class_of` creates a subclass for each converted class. All subclasses are saved under the name of this class, so
-    that another process can load them. They are not registered, because KerasHub instantiates the first registered
-    class that matches.
+    `_class_of` creates a subclass for each converted class. All subclasses are saved under the name `Converted`, so
+    that another process can load them. They are not registered: otherwise `from_preset` of KerasHub could choose a
+    converted class for the preset of an unconverted model.
     """
 
     def get_config(self):

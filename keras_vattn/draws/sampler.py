@@ -106,7 +106,7 @@ class Sampler:
 
     @contextlib.contextmanager
     def drawn_from(self, seed):
-        """Return a context in which the model samples from `seed` in this thread and its variables do not change.
+        """Return a context in which, in this thread, the model samples from `seed` and does not change its variables.
 
         The seed is an integer or an int32 tensor of shape () or (2,). In the `with` block, do not call `predict` or
         `evaluate`: their compiled functions would also sample after the block. Do not use `await` in the block: other

@@ -1,5 +1,5 @@
-"""Compute the moving average that is the baseline of a score-function gradient. A float32 weight (2,) stores a decayed
-sum of one value per training call, and a decayed sum of ones. Their ratio has no bias towards the initial 0."""
+"""Compute the baseline of a score-function gradient: a moving average of one value per training call. A variable (2,)
+stores the sum of the weighted values and the sum of their weights. Their ratio has no bias towards the initial 0."""
 
 from keras import ops
 

@@ -77,7 +77,7 @@ def brier_score(draws, labels):
 def expected_calibration_error(draws, labels, num_bins=15):
     """Group predictions into bins by confidence; return the weighted mean over bins of abs(accuracy - confidence).
 
-    The confidence is the largest mean probability. Bin b covers confidences in ((b - 1) / num_bins, b / num_bins].
+    The confidence is the largest probability of the mean prediction. Bin b covers ((b - 1) / num_bins, b / num_bins].
 
     Formula:
         "ECE" = sum_b n_b / N abs("accuracy"_b - "confidence"_b)
@@ -85,7 +85,7 @@ def expected_calibration_error(draws, labels, num_bins=15):
     Args:
         draws: Probabilities (num_samples, N, C); pass a single prediction p as p[None].
         labels: Integers (N,).
-        num_bins: Number of bins of equal width, on which the result depends. Defaults to 15.
+        num_bins: Number of bins of equal width. The result depends on this number. Defaults to 15.
 
     Returns:
         A float in [0, 1].

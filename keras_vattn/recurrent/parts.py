@@ -43,8 +43,8 @@ class Part:
         return {}
 
     def draw_seeds(self, memory, training):
-        """Return the `Seeds` of this part for one call of the decoder. By default, one seed from `seed_generator` is
-        used for noise and dropout in training. If a layer of the part samples, override this method and return
+        """Return the `Seeds` of this part for one call of the decoder. By default, a training call draws one seed from
+        `seed_generator`, for both noise and dropout. If a layer of the part samples, override this method and return
         `layer.draw_seeds(training)`. For `keras_vattn.Sampler(model, dropout=True)`, the decoder calls this method with
         `training=True` and uses only the dropout seed."""
         seed = random.draw_seed(self.seed_generator) if training and self.seed_generator else None
