@@ -104,8 +104,8 @@ class PosteriorOptions:
         early = first + self.posterior_steps
         if max_steps is not None and max_steps <= early:
             raise InputError(
-                f"--warm-start + --posterior-steps: must be fewer than the {max_steps} steps of the run, so that all "
-                f"weights are trained. Received: {early}"
+                "--warm-start and --posterior-steps: these steps do not train all weights, and must be fewer than the "
+                f"{max_steps} steps of the run. Received: {early}"
             )
 
 

@@ -204,7 +204,7 @@ def encode(options, codec, part, training=False):
     }
     if not votes.nnz:
         raise InputError(
-            f"none of {len(questions)} questions has any of the {len(codec.answers)} known answers, the answers that "
+            f"none of {len(questions)} questions has any of the {len(codec.answers)} known answers. Known answers "
             f"occur at least {options.questions.min_answer_count} times in training. Choose other questions. For "
             "validation, pass other --valid-questions, or hold out more questions with a larger --valid-fraction."
         )

@@ -115,12 +115,11 @@ def rows_by_type(part):
 
 
 def uncertainty(run, part, num_draws, feature_noise=0.0, samplers=None):
-    """Return uncertainty metrics on up to `MAX_UNCERTAIN` questions, for each source of randomness in the model:
-    "dropout", "attention" and "both". Also return a dictionary with a p-value for each question, computed with the last
-    source. The p-value belongs to a t-test that compares the two most probable answers.
+    """Return uncertainty metrics for up to `MAX_UNCERTAIN` questions, and a dictionary with a p-value per question.
 
-    A prediction is the mean over `num_draws` samples. Compare only metrics with the same `num_draws`. `samplers` is a
-    dictionary of traced samplers, as in `Predictor`.
+    The metrics are computed for each kind of noise in `Predictor.kinds`, the p-values only for the last kind. The
+    p-values are from a t-test between the two most probable answers. A prediction is the mean over `num_draws` samples.
+    Compare only metrics with the same `num_draws`. `samplers` is a dictionary of traced samplers, as in `Predictor`.
     """
     report, p_values = {}, {}
     if num_draws < 2:

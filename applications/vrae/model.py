@@ -4,12 +4,12 @@
     loss = -log p(x | z) + a(step) KL(q(z_enc | x) || N(0, I))
            + b(step) sum_t KL(q(z_t | h_{t-1}, c_t) || p(z_t | h_{t-1})) - alpha sum_t log p(c_t | z_t)
 
-c_t is the attended context, c~_t is a sample of p(c | z_t), and a and b are annealing schedules. The model `lstm` has
-neither z_enc nor z_t, `vrae` has no z_t, and the loss of `vrae_sa` has no alpha term. Equations 14 and 17 of the
-paper use a Gaussian p(x | z). Here it is a softmax, because words are categorical.
+The formulas describe the model `vrae_sa_aux`. c_t is the attended context, c~_t is a sample of p(c | z_t), and a and b
+are annealing schedules. `vrae_sa` has no alpha term, `vrae` has no z_t, and `lstm` has neither z_enc nor z_t. Here,
+p(x | z) is a softmax, because words are categorical. Equations 14 and 17 of the paper use a Gaussian.
 
 With `--informed both`, c~_t is sampled from q(c~_t | c_t) = N(c_t, sigma_t^2), where sigma_t is the standard deviation
-of p(c | z_t). b(step) sum_t KL(q(c~_t | c_t) || p(c~_t | z_t)) replaces the last term of the loss. Without this KL, the
+of p(c | z_t). The last term of the loss becomes b(step) sum_t KL(q(c~_t | c_t) || p(c~_t | z_t)). Without this KL, the
 decoder could read future words from c_t without a penalty, and the loss would not be a bound on the likelihood.
 
 Shapes: B sentences, T words with the end token, S words without it, Z latent units, V words in the vocabulary.

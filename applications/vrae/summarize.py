@@ -22,7 +22,7 @@ from applications.vrae.options import PROGRAM
 
 MEASURES = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L"}
 PARTS = {"recall": "recall", "precision": "precision", "fmeasure": "F"}
-# Number of random baseline summaries per topic, and number of summaries to print if there are no references.
+# A topic has NUM_RANDOM random baseline summaries. If there are no references, NUM_SHOWN summaries are printed.
 NUM_RANDOM, NUM_SHOWN = 20, 3
 # LexRank's minimum similarity (Erkan and Radev 2004, section 3.2), and PageRank's damping factor.
 _LEAST_SIMILARITY, _DAMPING = 0.1, 0.85

@@ -99,7 +99,7 @@ class Weibull(Alignment):
 
         def row_floor(num_keys, log_total):
             # For a fixed sum of alpha, the KL is smallest if all keys have the same alpha and the same E[S]. With
-            # "normalized", the E[S] of all keys sum to 1. If the prior means do not, the smallest KL is larger.
+            # "normalized", the posterior means sum to 1. If the prior means have another sum, the floor is higher.
             count, log_total = ops.maximum(num_keys, 1.0), ops.cast(log_total, "float32")
             floor = count * divergence_at_equal_means(self.k, log_total + p.log_rate - ops.log(count))
             if self.parameterization == "normalized":

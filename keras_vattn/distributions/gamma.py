@@ -27,8 +27,8 @@ class Gamma(RowDistribution):
         log_concentration: log alpha, (..., S). Leading axes of length 1 broadcast.
         log_rate: log beta, a number.
         keys: A `keras_vattn.Keys`, which defines the valid keys of each row.
-        log_total: Function that maps the number of valid keys of a row (a tensor, at least 1) to the logarithm of the
-            sum of E[S] over these keys. `None` if this number does not determine the sum. Defaults to `None`.
+        log_total: Function from the number of valid keys of a row (a tensor, at least 1) to the logarithm of the sum of
+            E[S] over these keys. `None` if rows with equally many keys may have different sums. Defaults to `None`.
 
     Example:
 

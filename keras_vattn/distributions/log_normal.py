@@ -121,7 +121,7 @@ def _to_logistic_normal(q, p, name=None):
 
 
 def _square(scale):
-    # The two functions are equal up to 1e14. Logits up to 1e4, divided by a scale of at least 1e-9, are smaller.
+    # If scale >= 1e-9, logits up to 1e4, divided by the scale, are at most 1e13, and their squares fit in float32.
     return bounded_square if scale < 1e-9 else ops.square
 
 

@@ -100,7 +100,7 @@ class _Labels:
         return tf.cond(tf.reduce_all(chosen > SMALLEST), lambda: tf.math.log(chosen), from_logits)
 
     def logits_gradient(self, probabilities, rows):
-        """Return minus the gradient of the log-likelihoods with respect to the logits, like `probabilities` (r, V)."""
+        """Return the gradient (r, V) of the negative log-likelihoods with respect to the logits."""
         labels = tf.gather(self.labels, rows)
         return probabilities - tf.one_hot(labels, tf.shape(probabilities)[1], dtype=probabilities.dtype)
 

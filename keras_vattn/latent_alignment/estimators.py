@@ -101,5 +101,5 @@ def _log_mean(x):
 
 
 def gradient_of(x):
-    """Return zeros whose gradient is the gradient of x."""
+    """Return x - stop_gradient(x), which has the value 0 and the gradient of x."""
     return x - ops.stop_gradient(x)

@@ -197,7 +197,7 @@ class MultiHeadMixin(ChunkedAttention):
             scored = AlignmentInputs(logits, valid, self.variational.log_psi(key, valid), *entries)
             noise = self.draw_rows(ops.shape(logits), chunk.seeds, chunk.num_keys)
             if self.is_softmax:
-                # As in Keras, a query without a valid key has equal weights.
+                # As in Keras, if all keys are masked, their weights are equal.
                 weights = tf.nn.softmax(valid.mask_out(logits))
             else:
                 weights = self.variational.weights(scored, noise)

@@ -37,7 +37,7 @@ except ImportError:
 # Maps each private name to the feature that needs it, and to the consequence if the name is missing.
 FEATURES = {
     # Attributes and methods of layers, models and optimizers of Keras.
-    "_flatten_layers": ("draws, KLs, conversion and quantization, which list layers", "they raise an error"),
+    "_flatten_layers": ("sampling, KL losses, conversion and quantization", "they raise an error"),
     "_tracker": ("`to_bayesian`, which adds layers to built layers", "it raises an error"),
     "_get_own_losses": ("the KL in the log", "no KL is logged"),
     "_compute_attention": ("`MultiHeadAttention` and `MultiHeadMixin`", "they raise an error"),

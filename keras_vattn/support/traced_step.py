@@ -122,8 +122,8 @@ class StepGradient:
         inputs: List of the gradients of the inputs.
         state: List of the gradients of the state.
         shared: List of the gradients of captured tensors and variables.
-        results: List of the gradients of the result x @ kernel of each recorded product.
-        rows: List of the tensors x in these products, which the kernel gradients need. `None` as in `results`.
+        results: List with the gradient of each recorded product x @ kernel.
+        rows: List with the x of each product, for the gradient of the kernel; `None` where `results` is `None`.
     """
 
     def __init__(self, step, upstream, constants, inputs, state, shared, results):
