@@ -43,7 +43,7 @@ _NO_SEED = 0x8000000080000000
 
 # tests/helpers/coefficients.py fits these polynomials. The first, in v^2, is sin(pi v / 4) / v to within 1e-9.
 _SINE = (0.785398153, -0.0807453673, 0.00248987197, -3.58772584e-05)
-# A polynomial in eta for log x, where eta^2 / 2 = x - 1 - log x.
+# Coefficients of a polynomial in eta that approximates log x, where eta^2 / 2 = x - 1 - log x.
 _LOGARITHM = (
     *(0.0, 1.0, -0.166666009, 0.0277760185, -0.00370996311, 0.00023726535),
     *(6.56825945e-05, -2.97270158e-05, 3.14164899e-06, 7.42859674e-07, -1.33147057e-07, -2.42206124e-09),

@@ -47,7 +47,7 @@ def build(options, codec):
     if kind == "score":
         outputs = keras.ops.squeeze(outputs, -1)
     elif kind == "span":
-        # Span tasks do not use the pooled output, and an answer cannot start or end in padding.
+        # Span tasks do not use the pooled output. An answer cannot start or end in padding.
         backbone.get_layer("pooled_dense").trainable = False
         outputs = keras.ops.where(inputs["padding_mask"][..., None] > 0, outputs, -1e4)
     return Models(keras.Model(inputs, outputs), backbone)

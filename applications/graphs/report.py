@@ -93,8 +93,8 @@ def evaluate(run, part, evaluation=None):
 
 
 def noise_detection(run, part, predicting, probabilities, num_draws):
-    """Return the AUROC of scores that detect nodes with noisy features: the entropy of one prediction and, if the
-    attention is stochastic, the mutual information of samples. `predicting` predicts from the original features."""
+    """Return the AUROC of two scores that detect nodes with noisy features: the entropy of a prediction and, only for
+    stochastic attention, the mutual information. `predicting` is the `Predictor` for the features without noise."""
     noisy = dataclasses.replace(predictor(run, part, CORRUPTION), samplers=predicting.samplers)
     scores = {"entropy": [*map(metrics.predictive_entropy, (probabilities[None], noisy.predictions(0)["mean"]))]}
     if "attention" in predicting.kinds:

@@ -228,7 +228,7 @@ def translate(translator, codec, sources, title="translating"):
 
 
 def translate_with_uncertainty(translator, sources, num_draws=None):
-    """Return the dictionary of `written_of` (translation, uncertainty) for each source. `num_draws` defaults to 10."""
+    """Return translations with their uncertainty, in the format of `written_of`. `num_draws` defaults to 10."""
     num_draws = num_draws or NUM_DRAWS
 
     def write(ids, number):

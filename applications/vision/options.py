@@ -104,8 +104,8 @@ class AlignmentOptions(PublishedOptions):
     the code of Fan et al. 2020; query_mean: mean over queries of the sum over keys."""
 
     def arguments(self, distribution, published, prior="contextual"):
-        """Return keyword arguments for an attention layer with "weibull" or "lognormal" weights. The paper's values for
-        the model, `published`, replace unset options; `prior` is "contextual", "fixed" or `None`."""
+        """Return keyword arguments for an attention layer with "weibull" or "lognormal" weights. If an option is
+        unset, use the paper's value in `published`. `prior` is "contextual", "fixed" or `None`."""
         drawn = self.with_published(published)
         arguments = {"alignment": drawn.alignment(distribution), "kl_weight": drawn.kl_weight}
         arguments["kl_reduction"] = self.kl_reduction

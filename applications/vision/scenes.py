@@ -277,7 +277,7 @@ _STATEMENTS = {"lines": _lines, "relations": _relations}
 
 
 def _inquiries(scene):
-    """Yield (question type, text, answers, cell of the object that decides the answer, or -1) for every question."""
+    """Yield (question type, text, answers, cell). If one object decides the answer, `cell` is its cell; if not, -1."""
     for shape, things in _objects_by(scene, "shape", SHAPES).items():
         yield from _questions_about(things, "color", shape, _PLURALS[shape])
     for color, things in _objects_by(scene, "color", COLORS).items():

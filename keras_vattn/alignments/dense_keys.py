@@ -89,5 +89,5 @@ class DenseKeys(Keys):
         x = self.mask_out(x)
         if x.shape[-1] == 0:
             return x
-        # Keras's argmax would also compare sign bits as int32 numbers. TensorFlow does this on the CPU, even on a GPU.
+        # Keras's argmax also detects -0.0 with int32 operations, which TensorFlow runs on the CPU, even with a GPU.
         return self.zero_masked(ops.one_hot(tf.argmax(x, axis=-1), ops.shape(x)[-1], dtype="float32"))

@@ -254,7 +254,7 @@ def _convert(layer, conversion):
 
 
 def _convert_attention(layer, conversion, seed, name, kl_weight=None):
-    """Make an attention layer sample, in place: change its class, but not its weights."""
+    """Convert an attention layer to a stochastic layer, in place. Its class changes, but its weights do not."""
     kl_weight = conversion["kl_weight"] if kl_weight is None else kl_weight
     alignment = keras.saving.deserialize_keras_object(conversion["alignment"])
     prior = prior_for(conversion, layer)

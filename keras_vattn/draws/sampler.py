@@ -75,8 +75,8 @@ class Sampler:
         self.is_stochastic = posterior and bool(drawing_layers(model))
         if not self.is_stochastic and not self.dropouts:
             raise ValueError(
-                "Sampling needs a model with a stochastic layer, or dropout=True and a layer with a seed generator and "
-                "a dropout rate above 0. "
+                "Sampling needs a model with a stochastic layer and posterior=True, or a model with dropout and "
+                "dropout=True. A dropout layer must have a seed generator and a rate above 0. "
                 f"Received: model={model}, dropout={dropout}, posterior={posterior}"
             )
         unknown_layers = [layer for layer in self.layers if dropout and has_unknown_rate(layer)]

@@ -276,7 +276,7 @@ class AttentionPart(Part):
 
 
 class LatentPart(Part):
-    """A Gaussian latent variable z at every step. The results of the part are z, (B, units), and the parameters of q
+    """A Gaussian latent variable z at every step. The results of the part are z (B, units) and the parameters of q
     and p. After the loop, the part adds the KL loss.
 
     Formula:

@@ -115,6 +115,6 @@ def _pad_to_length(x, axis, length, new_length):
     """Pad an axis of x to a new length with copies of its last element, or with zeros if the axis is empty."""
     if isinstance(new_length, int) and isinstance(length, int) and new_length == length:
         return x
-    # The added zeros are read only if the axis is empty, because gradients at zeros may be infinite or NaN.
+    # Copy the last element: with zeros instead of the copies, gradients may be infinite or NaN.
     x = tf.pad(x, [[0, int(each == axis)] for each in range(x.shape.rank)])
     return tf.gather(x, tf.minimum(tf.range(new_length), _at_least_one(length) - 1), axis=axis)
