@@ -183,8 +183,8 @@ def final_value(schedule):
         schedule: A `keras.optimizers.schedules.LearningRateSchedule` or `None`.
 
     Returns:
-        A float: 1.0 for `None`; the attribute `final_value` if the class of the schedule defines it; otherwise the last
-        value of Keras's `PolynomialDecay`, `CosineDecay` or `PiecewiseConstantDecay`.
+        A float: 1.0 for `None`. If the schedule has an attribute `final_value`, this attribute is returned. Keras's
+        `PolynomialDecay`, `CosineDecay` and `PiecewiseConstantDecay` lack the attribute; their last value is returned.
 
     Raises:
         ValueError: If `schedule` is neither a schedule nor `None`, or if it has no final value, like

@@ -29,7 +29,7 @@ NUM_TERRITORIES = 64
 # Each word of a key must occur at least this often, so that a model learns to write the word in its questions.
 MIN_KEY_OCCURRENCES = 20
 
-# Languages in Latin script. Many of them share names of countries, so that the same words occur in many facts.
+# Languages in Latin script. Many of them use the same name for a country, so the same words occur in many facts.
 # fmt: off
 _NAMING_LANGUAGES = (
     "ca", "cs", "da", "de", "es", "eu", "fr", "gl", "hr", "id",

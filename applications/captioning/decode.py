@@ -77,7 +77,7 @@ class Captioner(ImageModule):
         return {"captions": tf.reshape(self.texts(samples["ids"]), [tf.shape(regions)[0], num_samples])}
 
     def _uncertain(self, regions, num_regions, num_samples=None, seed=None):
-        """Return `"captions"` (B,), as `generate` does, `"words"` (B, T), including the end token, and the metrics of
+        """Return the captions of `generate` (B,), their words with the end token (B, T), and the metrics of
         `uncertainty_of`. Without `num_samples`, the metrics are computed at the mean weights only."""
         models, ids = self._models.value, self._search(regions, num_regions)["ids"]
         draws = () if num_samples is None else (self.noise.value, num_samples, seed)

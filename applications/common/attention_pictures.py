@@ -8,8 +8,8 @@ import keras_vattn
 def draw_alignments(alignments, path):
     """Return a matplotlib figure that shows the `Alignment`s of all models side by side. Save it at `path`, if given.
 
-    A posterior is drawn over its prior (Deng et al. 2018, figures 3 and 4); heads are averaged. `alignments` is a
-    dictionary from names of models to lists of `Alignment`s, one per example. An empty name is not shown.
+    One panel shows both a posterior and its prior (Deng et al. 2018, figures 3 and 4). Weights are means over heads.
+    `alignments` is a dictionary from model names to lists of `Alignment`s, one per example. An empty name is not shown.
     """
     panels = []
     for examples in zip(*alignments.values(), strict=True):

@@ -9,7 +9,7 @@ from applications.common.options import NotNegative, NotNegativeFloat, Positive,
 
 @dataclasses.dataclass
 class Forms:
-    """Options for variants in Fan et al. 2020: in the authors' code, in the paper, and in an ablation (section 4.3)."""
+    """Options in which the paper and the code of Fan et al. 2020 differ, or which an ablation varies (section 4.3)."""
 
     parameterization: Literal["normalized", "raw"] = "normalized"
     """Mean of an unnormalized weight. normalized: softmax(scores), as in the authors' code; raw: exp(score)."""

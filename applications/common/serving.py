@@ -35,8 +35,8 @@ class Untracked:
 
 
 def mean_of_draws(model, log_probabilities, num_draws):
-    """Return a function (batch_index, *arguments) that computes log(mean(exp(`log_probabilities(*arguments)`))), a mean
-    over `num_draws` samples of the stochastic layers. `batch_index` is the seed of the samples."""
+    """Return a function (batch_index, *arguments) that computes log(mean(exp(`log_probabilities(*arguments)`))). The
+    mean is over `num_draws` samples of the stochastic layers, with `batch_index` in their seed."""
 
     @tf.function(reduce_retracing=True, autograph=False)
     def drawn(seed, *arguments):

@@ -92,7 +92,7 @@ class TextEncoder(tf.Module):
         return ids, tf.cast(segments[0].row_lengths() + 2, tf.int32), cut
 
     def encode_all(self, *texts):
-        """Return the same values as `encode` for long lists of texts, which are encoded in chunks."""
+        """Encode long lists of texts in chunks. Return the same values as `encode`."""
         with tf.device("CPU:0"):
             batches = [
                 self.encode(*(tf.constant(column[start : start + _CHUNK]) for column in texts))

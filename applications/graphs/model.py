@@ -93,7 +93,7 @@ def attention(options, index, units, num_heads, **kwargs):
             kwargs["kl_weight"] *= num_heads / (network.num_heads + network.output_heads)
     if model.prior is not None:
         heads = num_heads if alignment.per_head_prior else None
-        # He initialization; the factor `heads` corrects for Keras, which counts the heads axis as fan-in.
+        # He initialization. Keras includes the number of heads in the fan-in; the factor `heads` cancels it.
         initializer = keras.initializers.VarianceScaling(2.0 * (heads or 1))
         alpha = published.get("prior_alpha", 1.0)
         prior = bayesian.prior(model.distribution, model.prior, alpha, num_heads=heads, kernel_initializer=initializer)

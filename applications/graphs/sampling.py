@@ -1,4 +1,4 @@
-"""Build mini-batches of nodes and their sampled neighbours, to train without the full graph (Hamilton et al. 2017)."""
+"""Build mini-batches of nodes with sampled neighbours (Hamilton et al. 2017). A step does not need the full graph."""
 
 import itertools
 

@@ -96,7 +96,7 @@ class SearchOptions:
     """Exponent alpha of the length penalty of Wu et al. 2016."""
 
 
-# The defaults train on the built-in pairs in minutes on two CPU cores; alignment options are as published.
+# With the defaults, training takes minutes on two CPU cores. The alignment options have the published values.
 @dataclasses.dataclass
 class Options:
     """Train a translation model on parallel text, by default on built-in pairs with gold alignments."""

@@ -1,4 +1,4 @@
-"""Split text into SentencePiece subwords or words.
+"""Split text into words or into SentencePiece subwords.
 
 Each encoder is a `TextEncoder` that maps its pieces to words, so that attention weights on pieces can be merged into
 weights on words.

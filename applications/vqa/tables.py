@@ -14,7 +14,7 @@ def last_kind(record, noisy=False):
 
 
 def pavpu(kind="all", noisy=False):
-    """Return a function for `Column` that reads the PAvPU of one type of questions from a record."""
+    """Return a function for `Column` that reads the PAvPU of one question type from a record."""
     return lambda record: last_kind(record, noisy).get("pavpu", {}).get(kind)
 
 

@@ -154,14 +154,14 @@ def mean_divergence(q, p, keys, seed, num_draws):
 
 
 def drawn_divergence(q, p, keys, seed, noise=None):
-    """Return log q(S) - log p(S) of each row at one draw S from q, an estimate of KL(q || p).
+    """Return log q(S) - log p(S) of each row, where S is one draw from q. The mean over draws is KL(q || p).
 
     Args:
         q: Distribution with one event per row or one event per weight.
         p: Distribution with one event per row or one event per weight.
         keys: A `keras_vattn.Keys`.
         seed: int32 tensor of shape (2,), for a new draw.
-        noise: Noise of an existing draw, if q has `log_draw`; or `None` for a new draw. Defaults to `None`.
+        noise: Noise of an existing draw, or `None` for a new draw. Requires two `RowDistribution`s. Defaults to `None`.
 
     Raises:
         ValueError: If the draws of q have no gradient.

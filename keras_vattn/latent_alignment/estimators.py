@@ -20,7 +20,7 @@ def marginal(log_likelihood, log_prior):
 
 
 def expectation(log_likelihood, log_probability):
-    """Return the expected log-likelihood of a word, an exact sum over all positions z.
+    """Return the expected log-likelihood of a word. The expectation is an exact sum over all positions z_k.
 
     Formula:
         "result" = sum_k exp("log_probability"_k) log p(y | z_k)

@@ -39,7 +39,7 @@ class Pair(typing.NamedTuple):
         return f"{self.objective}/{self.estimator}"
 
 
-# Defaults at evaluation enumerate all positions instead of sampling. The last two objectives estimate the marginal.
+# Defaults at evaluation, without sampling. The last two objectives estimate `marginal`, so `marginal` replaces them.
 AT_INFERENCE = {
     "elbo": Pair("elbo", "enumerate"),
     "hard": Pair("hard", "enumerate"),

@@ -44,7 +44,7 @@ class RecurrentDecoder(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
 
     gives = ("hidden",)
     feature_arguments = ("inputs", "memory")
-    # `draw_noise` applies the dropout that a sampler requests, so the sampler must not replace this layer's `call`.
+    # A sampler must not replace `call` to request dropout, because `draw_noise` already reads the request.
     reads_dropout_requests = True
 
     def __init__(self, **kwargs):

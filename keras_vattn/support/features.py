@@ -38,7 +38,7 @@ class FeatureInputs:
     def _check_widths(self, inputs):
         """Raise ValueError if the width of an input differs from its width in `build`."""
         built = super().get_build_config() or {}
-        # For a single shape, Keras stores no argument name.
+        # If a layer has only one input, Keras stores its shape without the argument name.
         built = built.get("shapes_dict", {"inputs_shape": built.get("input_shape")})
         built = {name.removesuffix("_shape"): shape for name, shape in built.items() if shape}
         shapes = {name: tuple(x.shape) for name, x in inputs.items() if getattr(x, "shape", None)}
