@@ -235,6 +235,6 @@ class SingleHeadAttention(keras.layers.Layer):
 def test_a_contextual_prior_needs_a_number_of_heads():
     inputs = keras.Input((None, 8))
     model = keras.Model(inputs, SingleHeadAttention()(inputs))
-    with pytest.raises(ValueError, match=r"a number of heads \(.*num_heads.*SingleHeadAttention"):
+    with pytest.raises(ValueError, match=r"and one of the attributes.*num_heads.*SingleHeadAttention"):
         keras_vattn.to_bayesian(model, layers=None, prior="contextual")
     assert keras_vattn.to_bayesian(model, layers=None, prior="fixed")(np.ones((2, 5, 8))).shape == (2, 5, 8)

@@ -55,5 +55,5 @@ def test_any_mask_and_any_logits(logits, mask):
 def test_softmax_is_a_point_mass():
     keys = DenseKeys(tf.constant(MASK))
     np.testing.assert_array_equal(Softmax().posterior(LOGITS, keys).mean(), keys.softmax(LOGITS))
-    with pytest.raises(ValueError, match="Alignment has no distribution"):
+    with pytest.raises(ValueError, match="`posterior`, which Alignment does not define"):
         Alignment().posterior(LOGITS, keys)

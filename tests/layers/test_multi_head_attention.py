@@ -107,8 +107,8 @@ def test_a_custom_deterministic_alignment():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"alignment": "weibull", "per_head_prior": True}, "for each head.*Received: prior=None"),
-        ({"alignment": "weibull", "prior": GammaPrior(), "per_head_prior": True}, "for each head.*Received"),
+        ({"alignment": "weibull", "per_head_prior": True}, "per head.*Received: prior=None"),
+        ({"alignment": "weibull", "prior": GammaPrior(), "per_head_prior": True}, "per head.*Received"),
         ({"alignment": "weibull", "flash_attention": True}, "Flash attention.*Received: flash_attention=True"),
     ],
 )
