@@ -69,7 +69,7 @@ class Uncertainty:
         if other is not None:
             self.other(options, other)
         if "test" not in parts:
-            raise InputError("The uncertainty table needs test data; validation data are used to fit temperatures.")
+            raise InputError("The uncertainty table needs test data. It uses validation data to fit temperatures.")
 
     def __call__(self, comparison):
         """Run the command `uncertainty` for every run of a `compare.Comparison`; return the tables."""

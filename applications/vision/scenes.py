@@ -255,7 +255,7 @@ def _lines(scene):
 
 
 def _relations(scene):
-    """Yield (template, caption) for captions that relate two or three objects, count a shape, or name a corner."""
+    """Yield (template, caption) for captions that relate objects, count the objects of one shape, or name a corner."""
     for first, second in itertools.permutations(scene.objects, 2):
         relation = _relation(first, second)
         if relation is not None:

@@ -88,10 +88,10 @@ class Models:
     """The training model and the models for prediction, which share their layers.
 
     Attributes:
-        training: Maps "regions" (B, R, D), "num_regions" (B,), "question" (B, L) and "answer", ids (B,) or scores
-            (B, V), to the objective without the KL, (B,) in nats.
-        prediction: Maps these inputs without "answer" to "log_probabilities" (B, V) and "weights" (B, R). It sums
-            over all regions z. The models soft and relaxed, and all mcan models, use the mean weights instead.
+        training: Maps "regions" (B, R, D), "num_regions" (B,), "question" (B, L) and "answer" to the objective without
+            the KL, (B,) in nats. "answer" contains ids (B,) or scores (B, V).
+        prediction: Maps the inputs except "answer" to "log_probabilities" (B, V) and "weights" (B, R). It sums over
+            all regions z. `soft`, `relaxed` and all models of mcan use the mean weights instead.
         drawn: Maps the same inputs to the same outputs, but samples the attention under `keras_vattn.posterior_draws`;
             `None` if the attention is deterministic.
         weights: Maps the inputs of `prediction` to a list of all attention weights, (B, H, T, S) each; `None` for

@@ -7,7 +7,7 @@ from applications.vqa.questions import TYPES
 
 
 def last_kind(record, noisy=False):
-    """Return the uncertainty metrics with attention and dropout sampled, or with only one if the other is missing."""
+    """Return the uncertainty metrics of the first kind of sampling in the record: both, attention or dropout."""
     report = record["report"].get("noisy", {}) if noisy else record["report"]
     kinds = report.get("uncertainty") or {}
     return kinds.get("both") or kinds.get("attention") or kinds.get("dropout") or {}

@@ -15,8 +15,8 @@ class Prior(keras.layers.Layer):
     """Base class of priors. A prior defines p, the distribution towards which the KL pulls the attention weights.
 
     By default, p is computed like the posterior q, but from log Psi (the result of `log_psi`) instead of the logits.
-    For example, p is a Weibull with the k of q, or a lognormal with the sigma of q. So the KL can reach 0. A subclass
-    may override `distribution` to define a different p.
+    The other parameters of p are those of q, for example k or sigma, so p can equal q and the KL can reach 0. A
+    subclass may override `distribution` to define a different p.
 
     A prior is a Keras layer because it may have weights. Attention layers call its method `log_psi` instead of the
     prior itself. A custom prior defines `log_psi`, and `build` if it has weights. All alignments that accept a

@@ -69,7 +69,7 @@ def rebuild(config, model):
 
 
 def refuse_changed_layers(model, lora=True):
-    """Raise ValueError if a layer is quantized or, with `lora=True`, has LoRA: a rebuilt model may lack both."""
+    """Raise ValueError if a layer is quantized or, with `lora=True`, has LoRA. Rebuilding may lose such a change."""
     for x in keras_private.flatten_layers(model):
         has_lora = lora and getattr(x, "lora_enabled", False)
         if has_lora or getattr(x, "quantization_mode", None) is not None:

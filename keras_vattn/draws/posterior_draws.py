@@ -103,7 +103,7 @@ class CompiledFunction:
 
     @classmethod
     def wrap(cls, model, name):
-        """Return the object that replaces a compiled function of a model. Create it if the function is not replaced."""
+        """Return the `CompiledFunction` that replaces the function `name` of a model. Create it if there is none."""
         function = getattr(model, name)
         return function if isinstance(function, cls) else cls(model, name)
 

@@ -107,8 +107,8 @@ class SharedPrefix:
 
 
 def _walk(targets, operations):
-    """Walk backwards from the targets, and stop at outputs of `operations`. Return a dictionary of these outputs, which
-    are the cut, and the set of visited operations, which are between the cut and the targets."""
+    """Walk backwards from the targets, and stop at outputs of `operations`. These outputs form the cut. Return the cut
+    as a dictionary by name, and the set of operations between the cut and the targets."""
     results, visited, stack = {}, set(), list(targets)
     while stack:
         x = stack.pop()

@@ -16,11 +16,11 @@ from keras_vattn.support.masks import both, check_mask, check_shape, fits
 class LatentLogLikelihood(keras.layers.Layer):
     """Combines the log-likelihoods of a word under all candidate contexts into one objective per word, in nats.
 
-    `keras_vattn.LatentObjective` lists the objectives of Deng et al. 2018, sections 2 to 4, and their values. Sampling
-    a position z from q is not differentiable, so a term of value 0 adds the gradient with respect to q. The formula
-    shows one sample and the baseline b; sg stops the gradient. The expected gradient of the formula is the gradient of
-    E_q log p(y | z) (eq. 1). You can sum and mask the values, and train with the loss `keras_vattn.NegativeBound`. The
-    values contain no KL, because `keras_vattn.CategoricalAttention` adds the KL with `add_loss`.
+    `keras_vattn.LatentObjective` lists the objectives of Deng et al. 2018, sections 2 to 4, and their values. A
+    sample z has no gradient with respect to q, so the formula has a second term: its value is 0, and its gradient
+    replaces the missing gradient. The formula shows one sample and the baseline b; sg stops the gradient. The expected
+    gradient of the formula is the gradient of E_q log p(y | z) (eq. 1). You can sum and mask the values, and train with
+    `keras_vattn.NegativeBound`. `keras_vattn.CategoricalAttention` adds the KL, so the values contain no KL.
 
     If each example has one query, the log-likelihoods may have shape (B, K), and the result has shape (B,). The log
     prior and log posterior may still have shape (B, 1, K).

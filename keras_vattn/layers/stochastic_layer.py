@@ -307,7 +307,7 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         return weight
 
     def count_call(self, training):
-        """Count a training call, if the layer counts them. `add_divergence` calls this method."""
+        """Increment the number of training calls, if the layer stores it. `add_divergence` calls this method."""
         if training and self.call_count is not None:
             self.training_calls.assign_add(1)
 
