@@ -91,7 +91,7 @@ class _SplitImage(TypedDict):
 
 
 def _read(path, part):
-    """Return a dictionary from the splits in a file to their `Captions`; a COCO file has only the split `part`."""
+    """Return a dictionary from each split in a file to its `Captions`. A COCO file has only the split `part`."""
     content = read_json(path)
     if isinstance(content, dict) and "annotations" in content:
         images = [image_id(image["id"]) for image in json_entries(path, content, "images", _CocoImage, LAYOUTS)]

@@ -18,7 +18,7 @@ _STORED = ("epochs", "steps", "step_seconds", "train_seconds", "parameters", "re
 # Entries of a report that are not metrics.
 _METADATA = ("options", "data", "data_digest", "split")
 _MAX_LENGTH = 100
-# Options of a command that select its runs.
+# Matches the options of `compare` that select runs.
 _RUNS = re.compile(r" --(models|seeds|first-seed) .*?(?= --|$)")
 
 

@@ -53,7 +53,7 @@ class RunFolder:
     def open(cls, path, config, resume=False, may_differ=(), update=dict):
         """Start a run in a new or empty folder, or resume an existing run, and lock the folder for this process.
 
-        Takes the arguments of `check`. Raises `InputError` if `check` does, or if another process holds the lock.
+        The arguments are those of `check`. Raises the errors of `check`, and `InputError` if the folder is locked.
         """
         path = pathlib.Path(path)
         try:

@@ -66,7 +66,7 @@ def require_writable(option, path):
 
 
 def aside_of(path):
-    """Return the path to which `--overwrite` renames the old run until the new run has finished."""
+    """Return the path where `--overwrite` keeps the old run until the new run has finished."""
     path = pathlib.Path(path).absolute()
     return path.with_name(f"{path.name}.overwritten")
 

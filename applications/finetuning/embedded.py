@@ -61,7 +61,7 @@ def _modules():
 
 @functools.cache
 def pretraining_sentences():
-    """Return distinct sentences for pretraining; exclude validation and test sentences of the built-in task."""
+    """Return distinct sentences for pretraining, without validation and test sentences of the built-in task."""
     texts = [*python_topics.topics().values()]
     for _, path in _modules():
         texts += texts_of(path, comments=True)

@@ -49,7 +49,7 @@ def bucket_shapes(sources, targets, max_parts=MAX_SHAPES):
 
 
 def other_sentence(x):
-    """Replace each row of a batch by the row half a batch away, because adjacent rows may share a source."""
+    """Rotate the rows of a batch by half its length. A rotation by one row could give a row its own source again."""
     return tf.roll(x, tf.shape(x)[0] // 2, axis=0)
 
 

@@ -7,7 +7,7 @@ Captions and answers are true. Relations are unambiguous: if an object is left o
 columns than in rows. Every scene has questions of every type, including yes/no questions with both answers.
 
 Cells are numbered row by row, like the regions of a pixel extractor with a 4 x 4 grid; `CELL_BOXES` are their boxes.
-The seed determines scene i with its image, captions and questions, whatever the number of scenes.
+The image, captions and questions of scene i depend on i and the seed, but not on the number of scenes.
 """
 
 import collections
@@ -197,12 +197,12 @@ def questions_of(scene, generator, count, types=QUESTION_TYPES):
 
 
 def caption_columns(scenes, count, kind):
-    """Return a dictionary of lists: "row" (scene number) and the fields of `Caption`; `count` captions per scene."""
+    """Return `count` captions per scene as a dictionary of lists: "row" (the scene) and the fields of `Caption`."""
     return _columns(scenes, functools.partial(captions_of, kind=kind), _CAPTIONS, count, Caption._fields)
 
 
 def question_columns(scenes, count, types=QUESTION_TYPES):
-    """Return a dictionary of lists: "row" (scene number) and the fields of `Question`; `count` questions per scene."""
+    """Return `count` questions per scene as a dictionary of lists: "row" (the scene) and the fields of `Question`."""
     return _columns(scenes, functools.partial(questions_of, types=types), _QUESTIONS, count, Question._fields)
 
 

@@ -89,7 +89,7 @@ class Sampler:
             )
         # A layer with dropout passes training=True to its BatchNormalization, which must remain in inference mode.
         normalizations = [x for x in self.layers if self.dropouts and isinstance(x, layers.BatchNormalization)]
-        # Without `dropout`, the `None` entries cancel the dropout of an outer `drawn_from`.
+        # `None` overrides the request of an outer `drawn_from` to sample dropout.
         self._training = dict.fromkeys(all_dropouts, True if dropout else None) | dict.fromkeys(normalizations, False)
         # `Draws()` sets no seed, so a layer uses its seed generator, which returns seeds of the `SeededScope`.
         self._draws = dict.fromkeys(filter(is_stochastic, self.layers), Draws() if posterior else None)

@@ -212,7 +212,7 @@ class LatentObjective:
         return bool(training) and pair.takes_baseline and self.baseline == "soft"
 
     def num_candidates(self, pair, num_keys):
-        """Return the number of candidates without the soft baseline, or `None` if it depends on unknown `num_keys`."""
+        """Count the candidates except the soft baseline. Return `None` if the count needs an unknown `num_keys`."""
         if pair.estimator == "enumerate":
             return num_keys
         if pair.estimator == "top_k":

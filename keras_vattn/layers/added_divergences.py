@@ -41,7 +41,7 @@ class AddedDivergences:
         self._divergences.append(divergence)
 
     def prune(self, losses):
-        """Remove each `AddedDivergence` whose `loss` is not in the list `losses`, and return the others."""
+        """Keep only the `AddedDivergence` objects whose `loss` is in the list `losses`, and return them."""
         identities = {id(x) for x in losses}
         self._divergences = [x for x in self._divergences if id(x.loss) in identities]
         return self._divergences

@@ -99,9 +99,9 @@ class AlignmentLayer(StochasticLayer):
 
     @property
     def estimates_divergence(self):
-        """Whether the last call or trace estimated the KL of the weights from samples; `None` before the first call.
-        The layer estimates the KL if TensorFlow Probability implements no KL for q and p. With
-        `kl_estimator="sampled"`, the layer also estimates the KL in training."""
+        """Whether the last KL of the weights was estimated from samples. The value is `None` before the first KL.
+        The layer estimates the KL if TensorFlow Probability implements no KL for q and p, and in every call that draws
+        if the alignment has `kl_estimator="sampled"`."""
         return self.variational.estimates_divergence
 
     def posterior_distribution(self, *arguments, **options):

@@ -13,7 +13,7 @@ class AttentionAxes:
     come before the heads.
 
     Args:
-        axes: Attention axes of an input; negative axes count from the end, and `None` means all axes except the first
+        axes: Attention axes of an input. Negative axes count from the end. `None` selects all axes except the first
             and last.
         rank: Rank of an input.
     """

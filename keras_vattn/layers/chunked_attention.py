@@ -89,8 +89,8 @@ class ChunkedAttention(AlignmentLayer):
             training: The call's `training`.
             query_mask: Boolean (B, T) or `None`.
             is_causal: Whether a query attends only to the positions up to its own.
-            window: A query attends only to positions on both sides whose distance is below this value. `None` allows
-                all positions.
+            window: A query attends only to positions at a distance below `window`, before or after its own. `None`
+                allows all positions.
             num_heads: Number of groups per example.
         """
         queries, keys, entries = inputs

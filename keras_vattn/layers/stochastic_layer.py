@@ -205,7 +205,7 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         """Add the KL of this call to the losses. Call this method once per call of the layer.
 
         The log receives the unweighted KL when `fit`, `evaluate` or your code (`model.losses`) reads the losses.
-        `predict`, an export or a call alone does not change the log.
+        Calling, predicting or exporting alone does not change the log.
 
         Args:
             divergence: KL in nats, float32, (B, ...), one value per query. `None` means that the call has no KL: the

@@ -63,8 +63,8 @@ def interactive_alignment(weights, source_tokens, target_tokens, spread=None, ti
 
 
 def alignment_chart(pairs):
-    """Return a chart with a drop-down list of sentence pairs, without theme or data, and a dictionary of its data sets.
-    Add the theme before the data, because every change to a chart copies its data.
+    """Return a chart with a drop-down list of sentence pairs, and a dictionary of the data sets to add to the chart.
+    Add the theme before the data sets, because every change to a chart copies its data.
 
     Args:
         pairs: List of dictionaries with the keys "title", unique for each pair; "source" and "target", lists of
