@@ -26,7 +26,7 @@ from applications.text.text import PAD
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """A model of Deng et al. 2018 or Fan et al. 2020, or a variant with another attention.
+    """A model of Deng et al. 2018 or Fan et al. 2020, or a variant with a different attention mechanism.
 
     Attributes:
         title: Name of the model in the paper.

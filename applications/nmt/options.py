@@ -102,7 +102,7 @@ class Options:
     """Train a translation model on parallel text, by default on built-in pairs with gold alignments."""
 
     model: ModelName = "marginal"
-    """A model of Deng et al. 2018 or Fan et al. 2020, or the same network with another attention."""
+    """A model of Deng et al. 2018 or Fan et al. 2020, or the same network with a different attention mechanism."""
     run: common.RunOptions = common.group(common.RunOptions, out="runs/nmt")
     text: TextOptions = common.group(TextOptions, valid_fraction=0.05)
     network: NetworkOptions = common.group(NetworkOptions)

@@ -22,7 +22,7 @@ from keras_vattn.losses import sequence_log_likelihood
 
 
 class Model(typing.NamedTuple):
-    """A model of Bahuleyan et al. 2018, or a variant with another attention.
+    """A model of Bahuleyan et al. 2018, or a variant with a different attention mechanism.
 
     Attributes:
         latent: Whether the model has a latent variable z.

@@ -104,7 +104,7 @@ class Options:
     """Train a variational encoder-decoder on pairs of sentences, by default on built-in pairs."""
 
     model: Literal[(*DETERMINISTIC, *VARIATIONAL)] = "ved_vattn_mean"
-    """A model of Bahuleyan et al. 2018, or the same network with another attention."""
+    """A model of Bahuleyan et al. 2018, or the same network with a different attention mechanism."""
     run: common.RunOptions = common.group(common.RunOptions, out="runs/ved")
     text: TextOptions = common.group(TextOptions)
     network: NetworkOptions = common.group(NetworkOptions)

@@ -67,7 +67,7 @@ class Extractor:
 
     def decode(self, strings):
         """Decode and resize JPEG or PNG strings (B,) to images, uint8 (B, S, S, 3)."""
-        # Decode on the CPU, because training does, so that an exported model computes the same features.
+        # Decode on the CPU, as in training. An exported model then computes the same features.
         with tf.device("CPU:0"):
             return tf.map_fn(
                 lambda content: resized(decode_image(content), self.side),

@@ -37,8 +37,8 @@ def train_detectors(pixels, words, side, cells):
     vocabulary = vocabulary_of(words)
     if not vocabulary:
         raise InputError(
-            f"--network words: expected a word that describes at least {MIN_IMAGES} images and at most "
-            f"{MAX_SHARE:.0%} of all images. Received: {len(set().union(*words))} words about {len(words)} images"
+            f"--network words: expected at least one word that describes {MIN_IMAGES} images or more, but at most "
+            f"{MAX_SHARE:.0%} of all images. Received: {len(set().union(*words))} words for {len(words)} images"
         )
     index = {word: number for number, word in enumerate(vocabulary)}
     labels = np.zeros((len(words), len(vocabulary)), np.float32)

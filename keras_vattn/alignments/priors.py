@@ -210,10 +210,10 @@ class GammaPrior(FamilyPrior):
 
     With `scale="rate"`, the mean of a contextual prior is Psi, and the gradient of the KL is proportional to `beta`:
 
-    - With the published values (1e-2 to 1e-15), the KL hardly affects the posterior, and Psi becomes uniform.
-    - With the default of 1.0, the gradient is comparable to the gradient of a likelihood in nats, but Psi stays close
-      to uniform and pulls the weights towards uniform.
-    - With 10 or more, Psi follows the posterior.
+    - With the published `beta` (1e-2 to 1e-15), the KL hardly affects the posterior, and Psi becomes uniform.
+    - With `beta=1.0`, the default, the gradient is comparable to the gradient of a likelihood in nats, but Psi stays
+      close to uniform and pulls the weights towards uniform.
+    - With a `beta` of 10 or more, Psi follows the posterior.
 
     The entropies of `keras_vattn.Attention.alignment_statistics` show how uniform q and Psi are. The KL of a Weibull to
     a Gamma never reaches 0. Its minimum (the floor) grows as `beta` decreases, to about 80 nats for five keys at

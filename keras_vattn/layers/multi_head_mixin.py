@@ -219,7 +219,7 @@ class MultiHeadMixin(ChunkedAttention):
             query: Projected queries, (B, ..., H, D).
             key: Projected keys, (B, ..., H, D).
             mask: Boolean (..., T, S) or `None`. Axes of length 1 are added before T, up to the rank of the logits.
-            posterior_logits: Logits of an inference network, as in the call, or `None`.
+            posterior_logits: Logits of an inference network, with a shape that `call` accepts, or `None`.
         """
         axes = AttentionAxes(self.attention_axes, len(query.shape) - 1)
         shape = axes.logits_shape(self.num_heads, ops.shape(query), ops.shape(key))

@@ -94,7 +94,7 @@ class RecurrentDecoder(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
             noise: Slice (B, ...) of the result of `draw_noise`, or `None`.
 
         Returns:
-            The results of all parts, a dictionary of (B, ...) tensors or nested dictionaries, and the next state.
+            A pair `(results, next_state)`. `results` is a dictionary of (B, ...) tensors or nested dictionaries.
         """
         parts, noise = self.parts(), noise or {}
         inputs = inputs if isinstance(inputs, dict) else {"inputs": inputs}

@@ -20,7 +20,7 @@ class Local(Score):
     softmax(inner) exp(-(s - p_t)^2 / (2 sigma^2)), sum to less than 1, so this library divides them by their sum.
 
     In the formula, S is the length of the source without padding, that is, the position after the last valid key. If
-    you call the score without `keys`, there is no mask, so S is the number of keys.
+    you call the score without the argument `keys`, all keys are valid.
 
     Every alignment masks the keys outside the window: their weights, gradients and KL are exactly 0. If p_t is more
     than `window` positions past the last key, the window is empty and the context is zero. A contextual prior is
