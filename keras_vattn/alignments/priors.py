@@ -210,7 +210,7 @@ class GammaPrior(FamilyPrior):
 
     With `scale="rate"`, the mean of a contextual prior is Psi, and the gradient of the KL is proportional to `beta`:
 
-    - With the published `beta` (1e-2 to 1e-15), the KL hardly affects the posterior, and Psi becomes uniform.
+    - With a published `beta` below 1e-3 (down to 1e-15), the KL hardly affects the posterior, and Psi becomes uniform.
     - With `beta=1.0`, the default, the gradient is comparable to the gradient of a likelihood in nats, but Psi stays
       close to uniform and pulls the weights towards uniform.
     - With a `beta` of 10 or more, Psi follows the posterior.
