@@ -115,7 +115,7 @@ def _captions(path, images, pairs):
     skipped = 0
     for image, caption in pairs:
         if image not in captions_of:
-            raise InputError(f"{path}: expected captions of images that it lists. Received: a caption of image {image}")
+            raise InputError(f"{path}: expected captions only of listed images. Received: a caption of image {image}")
         if any(map(str.isalnum, caption)):
             captions_of[image].append(" ".join(caption.split()))
         else:

@@ -188,7 +188,7 @@ class Emission:
 
     def candidates(self, decoded, memory, mask):
         """Return the states that predict words, (B, T, K, units), and log p of the K candidate regions, (B, T, K).
-        Without a latent region, K is 1 and log p is `None`. Pass `decoded` with `"logits"` (`return_logits=True`)."""
+        Without a latent region, K is 1 and log p is `None`. With a latent region, `decoded` must contain `"logits"`."""
         hidden = decoded["hidden"]
         if self.latent is None:
             return self.dropout(hidden[:, :, None]), None

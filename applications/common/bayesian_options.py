@@ -111,7 +111,7 @@ class PosteriorOptions:
 
 @dataclasses.dataclass
 class PublishedOptions(BayesianOptions):
-    """Attention; options with the default none use the paper's values"""
+    """Attention; a default of none stands for the paper's value"""
 
     weibull_k: PositiveFloat | None = None
     lognormal_sigma: PositiveFloat | None = None

@@ -155,7 +155,7 @@ class FitOptions:
 
     @property
     def use_cudnn(self):
-        """Argument `use_cudnn` of LSTM layers: `False` with XLA, which cannot compile cuDNN."""
+        """Argument `use_cudnn` of LSTM layers: `False` with XLA, which cannot compile cuDNN kernels."""
         return False if self.jit == "on" else "auto"
 
     @property

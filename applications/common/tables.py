@@ -61,7 +61,7 @@ class Column:
 
 
 def figures_of(columns, record):
-    """Return the table of one run, with a row for each column whose metric the record contains."""
+    """Return the table of one run, with one row per available metric."""
     cells = [(column.title, column.cell([column.value(record)])) for column in columns]
     return table(("metric", "value"), [cell for cell in cells if cell[1] != "-"])
 

@@ -15,7 +15,7 @@ def load_embeddings(path, vocabulary, dimension, seed=0):
     """Return an embedding matrix for the vocabulary, filled from a file of word vectors.
 
     An .npz file contains an array `vectors` (N, D); its folder must contain one file words*.txt, with one word per
-    line. Any other file is a text file or a .gz of one: each line contains a word and its D numbers. The first line may
+    line. Any other file is text, or gzipped text (.gz). Each line contains a word and its D numbers. The first line may
     be the header of word2vec. Words are case-sensitive. If a word occurs more than once, its first vector is used.
 
     Args:

@@ -69,8 +69,8 @@ def build(side, cells, shares):
     """Return two models that share layers and read images (B, S, S, 3) with values from 0 to 255.
 
     The first model, which extracts features, returns maps (B, G', G', D) with G' >= G. The second model, which is
-    trained, returns the log-odds (B, V) of words about the image. The layers halve the maps while G' >= G, and double
-    the filters up to D. Initially the noisy-OR of each word equals its fraction of the images, `shares` (V,).
+    trained, returns the log-odds (B, V) that a word describes the image. The layers halve the maps while G' >= G, and
+    double the filters up to D. Initially, the probability of a word is near its share of the images, `shares` (V,).
     """
     halvings = int(math.log2(side // cells))
     images = keras.Input((side, side, 3), name="images")

@@ -90,7 +90,7 @@ class NetworkOptions:
 
 @dataclasses.dataclass
 class AlignmentOptions(PosteriorOptions, vision.AlignmentOptions):
-    """Attention; options with the default none use the paper's values"""
+    """Attention; a default of none stands for the paper's value"""
 
 
 @dataclasses.dataclass

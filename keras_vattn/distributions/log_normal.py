@@ -71,8 +71,8 @@ class LogisticNormal(RowDistribution):
         R = sum_s (e_s - bar(e))^2 / (2 sigma_p^2), quad e_s = mu_(q,s) - mu_(p,s)
 
     Args:
-        loc: Mean of log S up to a constant per row, (..., S). Leading axes of length 1 broadcast.
-        scale: Standard deviation of log S, a positive number.
+        loc: The mean mu of each log weight before normalisation, (..., S). Leading axes of length 1 broadcast.
+        scale: The standard deviation sigma of these log weights, a positive number.
         keys: A `keras_vattn.Keys`, which defines the valid keys of each row.
 
     Example:

@@ -82,8 +82,8 @@ def _preprocessed(model, inputs):
     if has_text and (isinstance(inputs, (str, bytes)) or not has_preprocessor):
         names = [x.name for x in getattr(model, "inputs", None) or ()]
         raise ValueError(
-            "Only a KerasHub task with a preprocessor accepts a list of strings. To another model, pass the output of "
-            "the preprocessor, or `np.array(texts)` if the model itself reads strings. Received: strings, "
+            "Only a KerasHub task with a preprocessor accepts a list of strings. For other models, pass preprocessed "
+            "texts, or `np.array(texts)` if the model itself reads strings. Received: strings, "
             f"model={model}{', with the inputs ' if names else ''}{', '.join(names)}"
         )
     has_text = has_text or tf.string in {tf.as_dtype(x.dtype) for x in leaves if hasattr(x, "dtype")}

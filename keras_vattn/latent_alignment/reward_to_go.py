@@ -22,7 +22,7 @@ class RewardToGo(keras.layers.Layer):
 
     If the sampled position z_t enters the state of the decoder (Xu et al. 2015, section 4.1), every later word depends
     on z_t. The reward of z_t is then the log-likelihood of all words from step t on. The result of step t has the
-    value log p(y_t | z_<=t). The other terms of the formula have value 0 and add the gradient; sg stops the gradient.
+    value log p(y_t | z_<=t). To add the gradient, the formula below adds terms of value 0; sg stops a gradient.
 
     Training on the sum of the results maximizes sum_t E[log p(y_t | z_<=t) + entropy_weight H_t], where H_t is the
     entropy of p(z_t | z_<t). Without the entropies, this objective is a lower bound on log p(y). The entropies of later

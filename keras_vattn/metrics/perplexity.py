@@ -60,7 +60,7 @@ class Perplexity(keras.metrics.Metric):
         self.kind = kind
         self.from_logits = from_logits
         self.ignore_class = integer("ignore_class", ignore_class, optional=True)
-        # Use float64, because a float32 sum of ones stops at 2**24.
+        # Use float64, because a float32 counter stops growing at 2**24.
         self.negative_log_likelihood, self.num_tokens = (
             self.add_weight(initializer="zeros", name=name, dtype="float64")
             for name in ("negative_log_likelihood", "num_tokens")

@@ -17,7 +17,7 @@ def sequence_uncertainty(draw, num_samples, targets, mask):
     The entropy is the total uncertainty. The mutual information is the uncertainty caused by disagreement between
     samples. Both are means over the words. At every word, all samples have the same weight, whatever probability they
     give to the earlier words ("product of expectations" in Malinin and Gales 2021). The reverse mutual information
-    estimates the disagreement only from log p_m(y), and is at least 0.
+    estimates the disagreement from log p_m(y) alone, and is at least 0.
 
     Samples run one after another, so only two tensors (B, T, V) are in memory: one sample and the sum over samples.
 
