@@ -218,7 +218,7 @@ def final_value(schedule):
         return float(start * schedule.alpha)
     raise ValueError(
         "Outside training, a layer multiplies the KL by the final value of the schedule, but this schedule has no end: "
-        "use keras_vattn.LinearAnnealing, for example, or define the attribute `final_value` in its class. "
+        "use keras_vattn.LinearAnnealing, for example, or define `final_value` in the class of the schedule. "
         f"Received: schedule={schedule!r}"
     )
 

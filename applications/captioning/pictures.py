@@ -35,8 +35,8 @@ def draw_pictures(run, part, captions):
 
 
 def attended(run, part, row, caption):
-    """Return the words of a caption, and a dictionary of attention weights (T, R). For BAM, the weights are samples
-    under the keys "prior" and "posterior"; other models have only the key "weights"."""
+    """Return the words of a caption, and a dictionary of attention weights (T, R). For BAM, the dictionary contains a
+    sample "prior" and a sample "posterior"; for other models, it contains only "weights"."""
     captions = Captions([part.captions.ids[row]], [[caption]])
     encoded = encode(run.options, part.codec, Part(captions, part.sources))
     ((inputs, _),) = encoded.batches(run.options)

@@ -56,16 +56,16 @@ class Application:
             and, optionally, "test". The splits consist of plain values, data classes and arrays, so that their digest
             can be computed. `read` raises `InputError` for mistakes of the user.
         read_other: `read_other(options, evaluation)` reads the data files named by `evaluation`, the options of the
-            command `evaluate`; it returns `None` if they name no files. Defaults to a function that returns `None`.
+            command `evaluate`. If the options name no files, it returns `None`. Defaults to always returning `None`.
         load_codec: `load_codec(options, folder)` returns the codec stored in a `RunFolder`. Defaults to reading
             codec.json.
         encode: `encode(options, codec, part, training=False)` returns the tensors of a split. The result may have an
             attribute `report`: a dictionary to print and to store in metrics.json. Defaults to the unchanged split.
         build: `build(options, codec)` returns a functional `keras.Model`, or an object with such a model as `training`.
-        columns: Metrics in the order of a table, a tuple of `tables.Column`; `COLUMNS` in report.py.
-        curves: Dictionary from columns of history.csv to their labels. The columns are quality metrics, plotted beside
-            the losses and the KLs; `CURVES` in report.py.
-        layouts: Dictionary from values of `compare --layout` to functions; `LAYOUTS` in report.py. A function takes a
+        columns: Tuple of `tables.Column`, the metrics in the order of the table (`COLUMNS` in report.py).
+        curves: Dictionary from columns of history.csv to their labels (`CURVES` in report.py). The columns are quality
+            metrics, plotted beside the losses and the KLs.
+        layouts: Dictionary from values of `compare --layout` to functions (`LAYOUTS` in report.py). A function takes a
             `compare.Comparison` and returns a list of Markdown texts, for instance the tables of a paper. The command
             `uncertainty` uses `LAYOUTS["uncertainty"]`, a `methods.Uncertainty`.
         evaluate: `evaluate(run, part, evaluation=None)` returns two values for an encoded split: a dictionary of

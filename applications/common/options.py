@@ -28,7 +28,7 @@ def condition(words, holds):
 
 
 class OnDisk(AfterValidator):
-    """A `condition` on a path. `check` skips it if `files` is false, because a stored run may name deleted files."""
+    """A `condition` on a path that `check(files=False)` skips, because files of a stored run may have been deleted."""
 
     def __init__(self, words, holds):
         checked = condition(words, lambda path: holds(pathlib.Path(path)))

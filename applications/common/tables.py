@@ -1,4 +1,4 @@
-"""Writes Markdown tables: the metrics of one run, of several models over seeds, and differences between models."""
+"""Writes Markdown tables: metrics of one run, means over seeds for several models, and differences between models."""
 
 import dataclasses
 import math

@@ -227,7 +227,7 @@ class TrainingRun(Run):
         if not self.is_first:
             return
         if options.fit.strategy == "multi_worker":
-            # Build the model again outside the strategy. A model of the strategy would wait for the other workers.
+            # Rebuild the model outside the strategy. A model built under the strategy would wait for other workers.
             self.models = application.build_models(options, self.codec)
         model = self.models.training
         best = put_weights(model, folder.path / runs.WEIGHTS)

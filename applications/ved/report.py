@@ -146,7 +146,7 @@ def decoded_sources(run, part, maximum=None):
 
 
 def likelihood_of(run, part, generator):
-    """Return the plug-in perplexity. For models with z, add the active units and the ELBO (one sample per sentence)."""
+    """Return the plug-in perplexity and, for models with z, the ELBO from one sample and the number of active units."""
     models = run.models
     batches = part.batches(run.options.fit.batch_size, run.options.run.seed)
     report = likelihood_report(

@@ -251,7 +251,7 @@ class CompareVrae(common.CompareOptions):
         has_paths = {self.documents is not None, self.references is not None}
         if has_paths != {"table_3" in self.layout}:
             raise InputError(
-                "--layout table_3 requires --documents and --references, and they require --layout table_3."
+                "--layout table_3 requires --documents and --references; both options require --layout table_3."
             )
         if self.documents is not None:
             read_topics(self.documents, self.references)

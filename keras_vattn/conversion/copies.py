@@ -103,8 +103,8 @@ def copy_state(model, new, excluded=()):
     old_layers, new_layers = model_layers(model, excluded), model_layers(new)
     if len(old_layers) != len(new_layers):
         raise ValueError(
-            "The rebuilt model has a different number of layers, because two layers of the original share a sublayer, "
-            f"which its config does not record. Received: {len(old_layers)} layers, {len(new_layers)} after rebuilding"
+            "The rebuilt model has a different number of layers, because a config does not record that two layers "
+            f"share a sublayer. Received: {len(old_layers)} layers, {len(new_layers)} after rebuilding"
         )
     for old, copied in zip(old_layers, new_layers, strict=True):
         if old.trainable != copied.trainable:
@@ -121,8 +121,8 @@ def copy_state(model, new, excluded=()):
 
 
 def model_layers(model, excluded=()):
-    """Return the layers of a model, except `excluded`, the preprocessor and input layers. The first call of a
-    preprocessor may create layers. An inner model may share its input layers with the outer model."""
+    """Return the layers of a model. Leave out input layers, layers of its preprocessor and the layers `excluded`."""
+    # A preprocessor may create layers at its first call. An inner model may share input layers with the outer model.
     excluded_layers = [*excluded, *_preprocessing(model)]
     excluded_ids, all_layers = {id(layer) for layer in excluded_layers}, keras_private.flatten_layers(model)
     return [x for x in all_layers if id(x) not in excluded_ids and not isinstance(x, keras.layers.InputLayer)]

@@ -121,7 +121,7 @@ def key_projection(layer):
     sublayers = {name: x for name, x in vars(layer).items() if isinstance(x, keras.Layer)}
     projections = [x for name, x in sublayers.items() if _KEY_PROJECTION.fullmatch(name)]
     num_heads = [getattr(layer, name) for name in _HEAD_COUNTS if hasattr(layer, name)]
-    # A contextual prior computes its parameters from keys, but a sink, an additional input of the softmax, has no key.
+    # Reject layers with sinks. A sink is an additional input of the softmax. It has no key for the contextual prior.
     if len(projections) == 1 and not hasattr(layer, "sinks"):
         input_shape = projections[0].get_build_config()["input_shape"]
         *_, heads, width = output_shape = projections[0].compute_output_shape(input_shape)

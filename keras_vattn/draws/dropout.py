@@ -1,8 +1,8 @@
-"""Apply dropout at inference: find the layers with dropout, and make them apply it when it is requested.
+"""Find the layers of a model that have dropout, and apply dropout at inference if it is requested.
 
 `keras_vattn.Sampler` requests dropout. Layers of this library read the request in their method `draw_seeds`. Keras has
 no public way to set the argument `training` of an inner layer, so `follow_requests` permanently replaces the `call` of
-a Keras layer. If the current thread has a request, the new `call` passes the requested `training` to the original.
+a Keras layer. During a request for the layer, the new `call` passes the requested `training` to the original `call`.
 """
 
 import functools
