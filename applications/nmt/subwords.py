@@ -75,7 +75,7 @@ class PieceEncoder(TextEncoder):
         return [self.vocabulary.tokens[index] for index in ids]
 
     def words_of_pieces(self, sentences):
-        """Return one int array per sentence: for each piece, the index of its word. Spaces separate words; eager only."""
+        """Return one int array per sentence (eager only): for each piece, the index of its word in the sentence."""
         rows = [sentence.split() for sentence in sentences]
         pieces = self.tokenizer.tokenize(tf.constant([word for row in rows for word in row], tf.string))
         # Normalisation can make a word empty; such a word has no pieces.

@@ -14,9 +14,9 @@ from keras_vattn.support.validation import number
 class Dirichlet(Alignment):
     """Dirichlet alignment, the relaxed latent alignment of Deng et al. 2018, section 4.
 
-    Masked positions are excluded from the distribution. Inference uses the mean of the weights. Samples
-    of the weights are normalised Gamma draws, whose logarithms stay finite for small alpha. The Gamma draws have
-    implicit gradients with respect to alpha (Figurnov et al. 2018).
+    Masked positions are excluded from the distribution. Inference uses the mean of the weights. Samples of the
+    weights are normalised Gamma draws, whose logarithms stay finite for small alpha. The Gamma draws have implicit
+    gradients with respect to alpha (Figurnov et al. 2018).
 
     The KL between two Dirichlets has a closed form, which is computed in float32 without cancellation. A smooth clamp
     limits log alpha to [min_log_concentration, max_log_concentration]. The prior names "fixed" and "contextual" select
