@@ -90,7 +90,7 @@ def shard(batches, strategy):
     """Split each batch of a `tf.data.Dataset` among the replicas, and return a dataset for `fit`.
 
     Every worker reads the same batches and selects the rows for its own replicas. Without `shard`, Keras regroups the
-    rows of batches with uneven sizes, so an epoch can include rows of the next epoch.
+    rows if the batches differ in size. An epoch can then include rows of the next epoch.
 
     Args:
         batches: A `tf.data.Dataset` of dense tensors (B, ...), or of structures of such tensors. Every worker must pass

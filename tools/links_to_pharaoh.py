@@ -1,4 +1,4 @@
-"""Converts a table of gold word alignments, as shared tasks publish them, to the format of applications.nmt.
+"""Converts gold word alignments from the table format of shared tasks to the format of applications.nmt.
 
     python -m tools.links_to_pharaoh gold.wa 447 > gold.pharaoh
 

@@ -67,7 +67,7 @@ class ReportOptions(DecodeOptions):
 # With the defaults, training takes minutes on two CPU cores. The attention options follow Fan et al. 2020.
 @dataclasses.dataclass
 class Options:
-    """Train a model that captions images, by default on rendered scenes."""
+    """Train a model that captions images. The default data are rendered scenes."""
 
     model: Literal["soft", "hard", "categorical", "lc", "wc", "gaussian"] = "soft"
     """A model of Fan et al. 2020, or the marginal likelihood of Deng et al. 2018."""

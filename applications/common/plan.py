@@ -61,7 +61,7 @@ def plan(program, options):
                 raise InputError("--strategy multi_worker: run `train` instead of `compare`, on all workers.")
             check(run_options)
             if pathlib.Path(run_options.run.out, "config.yaml").exists():
-                # For MODEL@START, --epochs and --max-steps must not change, because the run of START depends on them.
+                # For MODEL@START, --epochs and --max-steps must not change: they determine how long START trains.
                 fixed = {"epochs", "max_steps"} if run.start else set()
                 may_differ = set(program.changeable) - fixed
                 RunFolder.check(run_options.run.out, config_of(run_options), True, may_differ, program.updated)

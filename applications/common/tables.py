@@ -22,7 +22,7 @@ class Column:
         scale: Factor by which the metric is multiplied, for instance 100 for per cent.
         logarithm: Whether the table of differences compares logarithms, as for perplexities.
         differs: Whether the table of differences includes the column.
-        against: Path of the metric of the baseline in the table of differences. Defaults to `None`, which selects `of`.
+        against: Path of the baseline's metric in the table of differences. Defaults to `None`, which selects `of`.
     """
 
     title: str

@@ -44,8 +44,8 @@ class TrainingRun(Run):
         self.strategy = strategy_of(options.fit.strategy)
         self.is_first = self.strategy.extended.should_checkpoint
         if not self.is_first:
+            # Copy the folder before `agree`, because the first worker may change the folder after `agree`.
             options = with_values(options, {"out": worker_folder(options.run.out, keep=options.run.resume)})
-        # Workers read the folder before they call `agree`. After `agree`, the first worker may change the folder.
         places = {"out", "start_from", *(name for name, kind in fields_of(type(options)).items() if is_file(kind))}
         values = {f"--{name.replace('_', '-')}": x for name, x in config_of(options).items() if name not in places}
         agree(self.strategy, {"program, or its version": (program.name, *values)})

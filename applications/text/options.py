@@ -18,7 +18,7 @@ VocabularySize = Annotated[int, Field(gt=4)]
 
 @dataclasses.dataclass
 class PairOptions:
-    """Pairs of sentences; by default built-in pairs are used"""
+    """Sentence pairs; by default, the built-in pairs"""
 
     train_source: common.File | None = None
     """File of training sources, one per line, plain or .gz; requires --train-target."""

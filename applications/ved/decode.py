@@ -36,7 +36,7 @@ class Generator(PairModule):
 
     @in_graph(IDS)
     def greedy(self, source):
-        """Return the result of `decoding.greedy`, with z and the attention at their means. "weights": (B, L, S)."""
+        """Return the result of `decoding.greedy`, with "weights" (B, L, S). z and the attention are at their means."""
         return self._decode(source)
 
     @in_graph(IDS, _INTEGER, _INTEGER)

@@ -1,1 +1,1 @@
-"""Code that all programs on images share: it reads images, computes region features and renders scenes."""
+"""Code that all image programs share: it reads images, computes region features and renders scenes."""

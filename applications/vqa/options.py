@@ -107,7 +107,7 @@ class ReportOptions:
 
 @dataclasses.dataclass
 class Options:
-    """Train a model that answers questions about images, by default on rendered scenes."""
+    """Train a model that answers questions about images. The default data are rendered scenes."""
 
     model: Literal[tuple(dict.fromkeys(UPDOWN + MCAN))] = "marginal"
     """A model of Deng et al. 2018 or Fan et al. 2020."""

@@ -1,4 +1,4 @@
-"""Report likelihood, the VQA metric, uncertainty and attention of a trained model.
+"""Report the likelihood, the VQA metric, the uncertainty and the attention of a trained model.
 
 Shapes: N questions, V answers, R regions, M samples.
 """

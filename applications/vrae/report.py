@@ -70,7 +70,7 @@ CURVES = {
 NUM_GENERATED, NUM_SAMPLES, NUM_ALIGNMENTS = 100, 8, 6
 # An interpolation decodes this many points from one z_enc to another. Equal adjacent sentences are shown once.
 NUM_INTERPOLATED = 65
-# The seed is fixed, so that equal runs write equal reports.
+# The samples in a report have a fixed seed, so that the report is reproducible.
 _SEED = 0
 
 

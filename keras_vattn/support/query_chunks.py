@@ -6,8 +6,8 @@ stores only the inputs of the chunks, which together are as large as the inputs 
 
 The step must not read variables, because a variable may change before the backward pass. `ChunkedAttention.over_chunks`
 passes the values of the variables instead. Under XLA, random numbers and `tf.range` need static shapes, and a slice
-with a dynamic start needs `tf.slice`. tests/layers/test_query_chunks.py compares the results with the eager loop, which
-TensorFlow differentiates itself, and checks which tensors are stored for the gradient.
+with a dynamic start needs `tf.slice`. tests/layers/test_query_chunks.py compares the results with an eager loop
+without recomputation, and checks which tensors are stored for the gradient.
 """
 
 import tensorflow as tf
