@@ -1,4 +1,4 @@
-"""Builds the optimizer and the learning rate schedule that `FitOptions` describe."""
+"""Build the optimizer and the learning rate schedule from `FitOptions`."""
 
 import keras
 from keras.optimizers import schedules
@@ -8,7 +8,7 @@ from applications.common.errors import InputError
 
 
 def optimizer_of(options, num_batches, num_steps, rate=None):
-    """Return the optimizer that `FitOptions` describe, for a run of `num_steps` steps with `num_batches` per epoch.
+    """Return the optimizer for `FitOptions`, and for a run of `num_steps` steps with `num_batches` steps per epoch.
     `rate` overrides the learning rate of the options."""
     rate = options.learning_rate if rate is None else rate
     warmup_steps = options.warmup_steps

@@ -1,4 +1,4 @@
-"""Computes confidence intervals and tests over seeds, and corpus scores of resampled sentences (bootstrap)."""
+"""Confidence intervals and significance tests for metrics of several seeds, and corpus scores for the bootstrap."""
 
 import typing
 import warnings

@@ -97,8 +97,8 @@ def evaluate(run, part, evaluation=None):
 
 
 def judged(greedy, draws, references):
-    """Return the number of correct questions in `greedy` ("map") and, if given, in the samples `draws` ("draws"), and
-    the mean number of distinct correct samples per source ("different")."""
+    """Count the correct questions in `greedy` ("map") and in the samples `draws` ("draws"), which may be `None`.
+    "different" is the mean number of distinct correct samples per source."""
     report = {"map": sum(not fault_of(*row) for row in zip(greedy, references, strict=True))}
     if draws is not None:
         right = [

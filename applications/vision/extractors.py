@@ -118,7 +118,7 @@ def make_extractor(options, images=None, words=None):
 
 
 def extract(extractor, images):
-    """Compute the features of all `Images`; return a `MemoryRegions` with the ids of the images."""
+    """Return a `MemoryRegions` with the ids and the features of all images."""
     features = np.concatenate(list(extractor.batches(images)))
     counts = np.full(len(images), len(extractor.boxes), np.int32)
     return MemoryRegions(images.place, images.ids, counts, extractor.width, features, extractor.boxes)

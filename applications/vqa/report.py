@@ -55,7 +55,7 @@ def evaluate(run, part, evaluation=None):
 
 
 def questions_with_noise(run, part, feature_noise=0.0):
-    """Return a tuple (inputs,) for each batch of questions, in order; `feature_noise` is the variance of the noise."""
+    """Return the batches (inputs,) of all questions, in order. If `feature_noise` > 0, add noise to the features."""
     batches = part.questions_in_order(run.options)
     if not feature_noise:
         return batches

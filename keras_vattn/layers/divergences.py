@@ -8,7 +8,7 @@ def divergences(model, weighted=False):
 
     `model.losses` contains the same KLs after weighting by `kl_weight`, annealing and `kl_reduction`, in addition to
     regularization losses. By default, this function returns the KLs before weighting and rescaling. If you call the
-    model in a `tf.function`, call `divergences` in the same `tf.function`. Logged metrics do not change.
+    model in a `tf.function`, call `divergences` in the same `tf.function`.
 
     Formula:
         "KL of a layer" = 1/B sum_(b=1)^B sum_t "KL"(q_(b,t) || p_(b,t))

@@ -11,7 +11,7 @@ _ROWS = 512
 
 
 def active_units(means, threshold=0.01):
-    """Return the number of active units of a latent variable: the posterior mean of such a unit depends on the input.
+    """Return the number of active units of a latent variable: units whose posterior mean depends on the input.
 
     Formula:
         "active_units" = sum_d ["Var"_x(bb E_(z ~ q)[z_d | x]) > "threshold"]

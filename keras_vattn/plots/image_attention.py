@@ -4,7 +4,7 @@ from keras_vattn.plots.figure import finish, new_figure, require_matplotlib
 from keras_vattn.plots.text import text_width, write
 from keras_vattn.support.validation import positive_integer
 
-# Fog is a grey layer over regions without attention: its grey level, and the fraction of the image seen through it.
+# "Fog", a layer of grey level _FOG, covers regions without attention; a fraction _SEEN of the image shows through.
 # Grey stands out from both dark and white photos.
 _FOG, _SEEN = 0.38, 0.2
 _OUTLINE = "#E69F00"
