@@ -193,7 +193,7 @@ def read_state(path):
     with _reading(path):
         arrays = _arrays(path)
         record = _record_of(arrays)
-        # Earlier versions stored (name, shape, dtype) for a variable, and an unfinished epoch's history row separately.
+        # In older files, a variable is (name, shape, dtype), and `unfinished` is the row of an unfinished epoch.
         names = [name if isinstance(name, str) else name[0] for name in record["variables"]]
         record["rows"] += [record["unfinished"]] if record.get("unfinished") else []
         variables = [arrays[f"variable_{index:05d}"] for index in range(len(names))]

@@ -20,7 +20,7 @@ def check_sources(options):
     if (options.nodes is None) != (options.edges is None):
         raise InputError("--nodes and --edges require each other; pass both.")
     if options.npz is not None and options.nodes is not None:
-        raise InputError("expected only one of --npz and --nodes.")
+        raise InputError("expected at most one of --npz and --nodes.")
 
 
 @dataclasses.dataclass
@@ -84,7 +84,7 @@ class NetworkOptions:
 
 @dataclasses.dataclass
 class AlignmentOptions(PublishedOptions):
-    """Attention; a default of none stands for the published value"""
+    """Attention; a default of none stands for the value that --published selects"""
 
     published: Literal[tuple(PUBLISHED)] = "general"
     """Data set whose published attention values are used. general: our own values, with which the KL has an effect."""

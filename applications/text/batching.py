@@ -12,7 +12,7 @@ from applications.common.batches import prefetched
 from applications.text.rows import IdRows
 from applications.text.text import END, PAD, START
 
-# Maximum number of batch shapes, with the shape of a smaller last batch. XLA compiles a step once per shape.
+# Maximum number of batch shapes, including the shape of a smaller last batch. XLA compiles a step once per shape.
 MAX_SHAPES = 8
 # `bucket_shapes` sorts the pairs by length, and chooses where buckets end from at most this many candidates.
 MAX_CUTS = 512

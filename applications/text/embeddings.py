@@ -69,13 +69,13 @@ def _text_vectors(path, dimension):
 
 
 def _npz_vectors(path, dimension):
-    word_files = sorted(path.parent.glob("words*.txt"))
-    if len(word_files) != 1:
-        raise InputError(f"{path}: expected one words*.txt in its folder, a word per line. Received: {len(word_files)}")
-    words = word_files[0].read_bytes().splitlines()
+    files = sorted(path.parent.glob("words*.txt"))
+    if len(files) != 1:
+        raise InputError(f"{path}: expected one words*.txt file beside it, one word per line. Received: {len(files)}")
+    words = files[0].read_bytes().splitlines()
     # Refuse pickled arrays, because unpickling would run code from the file.
     with np.load(path, allow_pickle=False) as arrays:
         vectors = arrays["vectors"]
     if vectors.shape != (len(words), dimension):
-        raise ValueError(f"vectors of shape {vectors.shape} for the {len(words)} words of {word_files[0]}")
+        raise ValueError(f"vectors of shape {vectors.shape} for the {len(words)} words of {files[0]}")
     yield from zip(range(1, len(words) + 1), words, vectors, strict=True)

@@ -222,8 +222,8 @@ def _posterior_logits(options, regions, query, answer, num_answers):
 
 
 def _mcan(options, inputs, embedding, num_answers):
-    """Build the architecture mcan. Words attend to words. Regions attend to regions, then to words. Attention pools
-    the words into one vector and the regions into another. The sum of both vectors predicts the answer."""
+    """Build the mcan architecture. Words attend to words. Regions attend to regions, then to words. Attention pools
+    the words into one vector and the regions into another. The sum of these vectors predicts the answer."""
     # Layers that are not attention units.
     network, unit = options.network, _Unit(options)
     sequences = {"return_sequences": True, "use_cudnn": options.fit.use_cudnn}

@@ -62,7 +62,7 @@ class QuestionOptions:
             if questions is not None and self.train_questions is None:
                 raise InputError(f"--{part}-questions requires --train-questions; pass both.")
         if self.test_from_validation is not None and self.test_questions is not None:
-            raise InputError("expected only one of --test-from-validation and --test-questions.")
+            raise InputError("expected at most one of --test-from-validation and --test-questions.")
 
 
 @dataclasses.dataclass

@@ -118,7 +118,7 @@ class VariationalOptions:
     def check(self):
         if self.step_free_bits and self.step_free_nats:
             raise InputError(
-                "expected only one of --step-free-nats (per sentence) and --step-free-bits (per dimension)."
+                "expected at most one of --step-free-nats (per sentence) and --step-free-bits (per dimension)."
             )
 
 

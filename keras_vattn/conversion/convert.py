@@ -53,14 +53,14 @@ def to_bayesian(
     The conversion adds the alignment and a prior to every `keras.layers.MultiHeadAttention`, `Attention` and
     `AdditiveAttention`, and to every `keras_hub.layers.CachedMultiHeadAttention`, at any depth of the model. A layer
     that is called several times, such as the attention of ALBERT, remains one layer. Subclasses of these classes are
-    converted unless they change how the weights are computed. In other layers whose class name contains Attention, as
-    in Llama and T5, a `StochasticSoftmax` replaces the `Softmax` sublayer or the call of `ops.softmax`. The new model
-    has the class of the original. Until you train the new model, its predictions with the mean weights equal those of
-    the original. `fit` samples the weights and adds the KLs to the loss. The new model is not compiled.
+    converted unless they change how the weights are computed. Other layers whose class name contains Attention, such
+    as those of Llama and T5, get a `StochasticSoftmax` in place of their `Softmax` sublayer or call of `ops.softmax`.
 
+    The new model has the class of the original. Until you train the new model, its predictions with the mean weights
+    equal those of the original. `fit` samples the weights and adds the KLs to the loss. The new model is not compiled.
     The config of the model describes the conversion, so `.keras` files load in any process that imports keras_vattn. In
-    self-attention without a `StochasticSoftmax`, padded queries add no KL. A query is padded if its position is masked
-    as a key for all queries. In KerasHub models, only the padding mask identifies padding.
+    self-attention without a `StochasticSoftmax`, padded queries add no KL. A query counts as padded if the mask hides
+    the key at its position from all queries. In KerasHub models, only the padding mask identifies padding.
 
     Args:
         model: A built `keras.Model`: a functional model, or a subclass with a `get_config`.

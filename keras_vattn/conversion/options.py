@@ -17,7 +17,7 @@ from keras_vattn.support.sublayers import path_of, serialize_sublayer
 
 
 def select(attentions, layers):
-    """Return the layers of the list `attentions` that `layers` selects; an integer selects the last layers."""
+    """Return the layers of the list `attentions` that `layers` selects; an integer n selects the last n."""
     if layers is None:
         return attentions
     if callable(layers):

@@ -1,4 +1,4 @@
-"""Export a model as a SavedModel that samples predictions, and returns their mean and their uncertainty."""
+"""Export a model as a SavedModel that samples predictions and returns their mean and uncertainty."""
 
 import functools
 import inspect
@@ -30,7 +30,7 @@ def export_draws(
     input_signature=None,
     preprocessor=None,
 ):
-    """Write a SavedModel that samples predictions, and returns their mean and their uncertainty.
+    """Write a SavedModel that samples predictions and returns their mean and uncertainty.
 
     A draw is one pass through the model with random noise. The signature `serving_default` takes the inputs of the
     model by name, and `seed`, an int32 scalar. TensorFlow loads the SavedModel without this library. The same batch and

@@ -39,7 +39,7 @@ def visible(token, longest=_LONGEST_TOKEN, spaces=True):
 
 
 def text_width(text):
-    """Return the width of a text, measured in narrow characters."""
+    """Return the width of `text`, measured in narrow characters."""
     return sum(
         0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in str(text)
     )

@@ -127,13 +127,13 @@ def log_ratio(x, y, relative):
 
 
 def log_gamma_slope(x):
-    """Return x (digamma(x) - log x), the derivative of `log_gamma_remainder`: -1 at x = 0, and -1/2 at infinity."""
+    """Return x (digamma(x) - log x), the derivative of `log_gamma_remainder`, from -1 at x = 0 to -1/2 at infinity."""
     w = 1.0 / (1.0 + x)
     return x * ops.log1p(1.0 / x) - 1.0 - (1.0 - w) * polynomial(w, _DIGAMMA)
 
 
 def log_gamma_curvature(x):
-    """Return d log_gamma_slope / d log x = x^2 trigamma(x) - x + log_gamma_slope(x): 0 at x = 0 and at infinity."""
+    """Return d log_gamma_slope / d log x = x^2 trigamma(x) - x + log_gamma_slope(x), which is 0 at 0 and infinity."""
     w = 1.0 / (1.0 + x)
     return x * ops.log1p(1.0 / x) - (1.0 - w) * polynomial(w, _CURVATURE)
 

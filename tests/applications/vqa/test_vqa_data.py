@@ -88,7 +88,7 @@ def test_the_embedded_scenes():
         ({"valid_questions": "q.json"}, "--valid-questions requires --train-questions"),
         (
             {"train_questions": "q", "test_questions": "q", "test_from_validation": 0.5},
-            "expected only one of --test-from-validation and --test-questions",
+            "expected at most one of --test-from-validation and --test-questions",
         ),
     ],
 )
