@@ -33,10 +33,10 @@ def results_file(name):
 def verdict_of(claim, runs):
     """Return three texts: the verdict on a claim, the observed difference, and the number of seeds needed to decide it.
 
-    A claim names a metric (`of`), two models (`more`, `than`) and a margin (`by`): the metric of `more` exceeds the
-    metric of `than` by more than the margin. The claim holds if the paired 95% interval over seeds lies above the
-    margin, and is contradicted if it lies below. Otherwise the verdict is "no effect" if more than 40 seeds would be
-    needed. A claim without `of` is "not tried"; a claim without runs is "pending".
+    A claim states that the metric `of` is larger in the model `more` than in the model `than`, by more than the margin
+    `by`. It holds if the paired 95% interval over seeds lies above the margin, and is contradicted if the interval lies
+    below the margin. Otherwise the verdict is "no effect" if a decision would need more than 40 seeds, and "not
+    decided" if not. A claim without `of` is "not tried"; a claim without runs is "pending".
 
     Args:
         claim: Dictionary of docs/claims.yaml.
