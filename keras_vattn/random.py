@@ -54,7 +54,7 @@ _QUANTILE = (
     (-0.017376857, -0.0026847201, 0.00210124259, -0.00036190889, -0.000136649003),
     (0.00515890164, -0.00312204515, 0.00148202358),
 )
-# The series of -c d(eta - v)/dc: as v is normal / sqrt(c), each term v^j / c^(k + 1) is multiplied by k + 1 + j / 2.
+# Coefficients of -c d(eta - v)/dc, because v^j / c^(k + 1) is proportional to c^-(k + 1 + j / 2).
 _QUANTILE_SLOPE = tuple(
     tuple((k + 1 + 0.5 * j) * term for j, term in enumerate(terms)) for k, terms in enumerate(_QUANTILE)
 )
@@ -240,16 +240,16 @@ def dropout_seed(seed_generator):
 def dropout_mask(shape, rate, seed):
     """Draw a dropout mask, which is `False` for entries that are dropped.
 
-    If both numbers of the seed are at least 0, the mask is the same as in Keras's dropout in float32 without XLA,
-    which calls `tf.nn.experimental.stateless_dropout`.
+    XLA does not change the mask. Keras's dropout in float32, compiled without XLA, draws the same mask if both numbers
+    of the seed are at least 0.
 
     Args:
         shape: Shape of the result, a tuple of integers and scalar tensors.
         rate: Probability that an entry is dropped, in [0, 1).
-        seed: int32 tensor of shape (2,), with at least one number above -2**31.
+        seed: int32 tensor of shape (2,), other than (-2**31, -2**31).
 
     Returns:
-        A boolean tensor of the given shape, the same with and without XLA.
+        A boolean tensor of the given shape.
 
     Example:
 

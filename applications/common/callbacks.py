@@ -87,9 +87,9 @@ def epochs_without_better(scores):
 class WarmStart(keras.callbacks.Callback):
     """Trains only the inference network for `num_steps` steps, after a warm start of `first` steps.
 
-    During these steps, all other weights are restored after each update. The optimizer still receives their gradients,
-    so that the first update after these steps is not too large. Epochs that end by step first + num_steps log
-    `warm_start`.
+    In these `num_steps` steps, the callback restores `weights` after each update. The optimizer still receives the
+    gradients of `weights`, so that the first update after these steps is not too large. The log of each epoch that ends
+    at step first + num_steps or earlier contains `warm_start`.
 
     Args:
         weights: The trainable weights of the generative model.

@@ -23,7 +23,7 @@ from applications.common.plan import plan
 from applications.common.runs import RunFolder
 from applications.common.writers import require_writable, unlock
 
-# Commands that all programs share, with the functions that run them. The program defines all other commands.
+# Maps each common command to the function that runs it. A program defines its other commands itself.
 _FUNCTIONS = {name: f"commands:{name}" for name in ("evaluate", "generate", "export")}
 _FUNCTIONS |= {"predict": "commands:generate", "compare": "compare:compare", "uncertainty": "methods:uncertainty"}
 

@@ -22,7 +22,7 @@ class Links:
 
     Args:
         sure: Links (i, j) that a good alignment must contain.
-        possible: Further links that a good alignment may contain. The attribute `possible` includes the links `sure`.
+        possible: Further links that a good alignment may contain. The attribute `possible` also contains sure links.
     """
 
     sure: frozenset

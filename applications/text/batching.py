@@ -24,7 +24,7 @@ def num_batches(num_rows, batch_size):
 
 
 def num_buckets(num_rows, batch_size):
-    """Return the maximum number of full-batch shapes. A smaller last batch needs one of the `MAX_SHAPES` shapes."""
+    """Return the maximum number of buckets: `MAX_SHAPES`, minus one if the last batch of an epoch is smaller."""
     return max(1, MAX_SHAPES - (num_rows % batch_size > 0))
 
 
@@ -130,7 +130,7 @@ def teacher_forced(sources, targets, shape=(0, 0)):
 
 
 def padded(rows, length=1):
-    """Pad lists of ids to an int32 array (B, T). T is the maximum length of a list, but at least `length` and 1."""
+    """Pad lists of ids to an int32 array (B, T). T is the largest of 1, `length` and the lengths of the lists."""
     array = np.full((len(rows), max(1, length, *map(len, rows))), PAD, np.int32)
     for index, row in enumerate(rows):
         array[index, : len(row)] = row

@@ -87,7 +87,7 @@ class RegionOptions(ExtractorOptions):
             )
 
     def check_training_file(self, name, file):
-        """Raise `InputError` if the training file (option `name`) is set without images or features, or vice versa."""
+        """Raise `InputError` if only the training file (option `name`) or only an image source is set."""
         if (file is not None) != (self.features is not None or self.images is not None):
             raise InputError(f"--{name} and an image source, --features or --images, belong together; one is missing.")
 

@@ -25,7 +25,7 @@ _PEOPLE = (
     ("teacher", "teachers"),
     ("woman", "women"),
 )
-# Objects form their plural with an s.
+# Maps the forms of a verb to its possible objects. The plural of an object ends in "s".
 _OBJECTS = {
     ("draws", "draw"): ("boat", "bridge", "flower", "tree"),
     ("eats", "eat"): ("cake", "carrot", "melon", "pear"),

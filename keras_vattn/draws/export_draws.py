@@ -33,8 +33,8 @@ def export_draws(
     """Write a SavedModel that samples predictions and returns their mean and uncertainty.
 
     A draw is one pass through the model with random noise. The signature `serving_default` takes the inputs of the
-    model by name, and `seed`, an int32 scalar. TensorFlow loads the SavedModel without this library. The same batch and
-    seed give the same results. The result of an example changes with the seed and with the batch that contains it.
+    model by name, and `seed`, an int32 scalar. To load the SavedModel, you need TensorFlow but not this library. The
+    same batch and seed give the same results. The results for an example also depend on the other examples.
 
     For a KerasHub task with a tokenizer, the input is a vector of strings, `texts`. The graph contains the
     preprocessor, so import tensorflow_text before you load the SavedModel. To export the task without the preprocessor,

@@ -155,7 +155,7 @@ class _Output:
     def add_rows(self, totals, rows, probabilities, upstream):
         """Return `totals` plus the gradients of rows (r,), for probabilities (r, V) and upstream gradients (r,)."""
         d_inputs, d_kernel, d_bias = totals
-        # Scale the inputs (D), because the logits gradient is wider (V). The last row of d_weights is for the bias.
+        # Multiply the narrow arrays (D) by `upstream`, not the wide logits gradient (V). d_weights[-1] is for the bias.
         upstream = -tf.cast(upstream, probabilities.dtype)[:, None]
         logits_gradient = self.targets.logits_gradient(probabilities, rows)
         d_rows = upstream * tf.matmul(logits_gradient, self.kernel, transpose_b=True)

@@ -16,7 +16,7 @@ def log_probabilities(logits, keys):
         logits: (B, T, S).
         keys: A `keras_vattn.DenseKeys`.
     """
-    # A valid key with a logit of -inf also gets `LOG_ZERO`, from `maximum`.
+    # `maximum` gives a valid key with a logit of -inf the value `LOG_ZERO`.
     return keys.where_valid(ops.maximum(keys.log_softmax(logits), LOG_ZERO), LOG_ZERO)
 
 

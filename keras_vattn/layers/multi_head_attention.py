@@ -149,8 +149,8 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
                 training=training,
                 use_causal_mask=use_causal_mask,
             )
-        # Keras's `call` would not pass the query mask and posterior logits to `_compute_attention`, and it computes
-        # masks only for inputs (B, T, D).
+        # Do not call Keras's `call` here: it does not pass the query mask and posterior logits to `_compute_attention`,
+        # and it combines masks only for inputs of shape (B, T, D).
         self._check(query, value, key, query_mask, value_mask, key_mask, attention_mask)
         key = value if key is None else key
         masks = None if size is None else self._chunk_masks(query, value_mask, key_mask, attention_mask)

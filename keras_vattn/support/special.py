@@ -75,7 +75,7 @@ def exponential_gap(x):
 
 @custom_gradient
 def bounded_exponential_gap(x):
-    """Return `exponential_gap(x)`, which does not overflow: for x > 60, exp(x) is replaced by exp(60) (x - 59)."""
+    """Return exp(x) - 1 - x without overflow: for x > 60, exp(x) is replaced by exp(60) (x - 59)."""
     inside = ops.minimum(x, LARGEST_EXPONENT)
     growth = ops.expm1(inside)
     return gap_of_expm1(growth * (1.0 + (x - inside)), x), lambda upstream: upstream * growth
