@@ -202,8 +202,8 @@ def _draw_once(draw, condition, word, otherwise):
 
     In a process with a GPU, the same bits are drawn without a `tf.cond`, because the host could evaluate the condition
     only after the GPU has finished all earlier work. This rule applies to the whole process, because a function does
-    not know on which device it will run. There is no `tf.cond` under `tf.vectorized_map` either, because it would fail
-    if no seed takes one of the branches.
+    not know on which device it will run. `tf.cond` is not used under `tf.vectorized_map` either, because it fails there
+    if all seeds take the same branch.
     """
     # TensorFlow uses this name scope when it traces a function for `tf.vectorized_map`.
     is_vectorized = "loop_body" in tf.get_current_name_scope()

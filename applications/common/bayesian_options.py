@@ -44,8 +44,8 @@ class DrawnOptions(Forms):
         }[name]()
 
     def prior(self, alignment, kind="contextual", alpha=1.0, **contextual):
-        """Return the prior for the alignment "weibull", "lognormal" or "dirichlet". If `kind` is "fixed", `alpha`
-        is the concentration, and a lognormal prior has mean 0. Otherwise a network computes the prior from the keys."""
+        """Return the prior for the alignment "weibull", "lognormal" or "dirichlet". If `kind` is not "fixed", a network
+        computes it from the keys. A fixed lognormal prior has mean 0; other fixed priors have concentration `alpha`."""
         import keras_vattn
 
         fixed = kind == "fixed"

@@ -106,7 +106,7 @@ class Uncertainty:
 
 def uncertainty(application, options):
     """Compute the metrics of each uncertainty method for one run. Print the metrics, and write them to a .json file.
-    Write the predictions with mean attention weights to an .npz file."""
+    Write an .npz file with the predictions that the model makes with its mean attention weights."""
     train_seconds = read_record(pathlib.Path(options.run, "metrics.json"), _REPORT_AGAIN)["train_seconds"]
     run, layout = load_run(application, options.run), application.layouts["uncertainty"]
     parts = application.read(run.options)

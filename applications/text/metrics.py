@@ -42,7 +42,7 @@ def unigram_entropy(draws):
 
 
 def self_bleu(draws):
-    """Return the self-BLEU, which measures how similar the sentences are that were sampled for the same input.
+    """Return the self-BLEU, a measure of the similarity between sentences that were sampled for the same input.
 
     Each sentence is compared with all other sentences of the same input by sacrebleu's sentence BLEU-4 (exponential
     smoothing, effective order): 100 for equal sentences, 0 for an empty sentence. The scores are averaged over the

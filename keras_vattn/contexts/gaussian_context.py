@@ -29,7 +29,7 @@ class GaussianContext(Context):
 
     Args:
         prior: `"standard"` or `"mean"`. Defaults to `"standard"`.
-        hidden_units: Width of the tanh layer, an integer. `None` uses the width of the values, like the code of
+        hidden_units: Width of the tanh layer, an integer. `None` uses the width of the values, as in the code of
             Bahuleyan et al. 2018. Defaults to `None`.
         temperature: Factor that multiplies sigma in samples at inference; 0 gives the mean. It affects neither training
             nor the KL. Defaults to 1.0.

@@ -130,8 +130,8 @@ def key_projection(layer):
         if num_heads:
             return projections[0], (None, num_heads[0], None, width // num_heads[0])
     raise ValueError(
-        "A contextual prior needs attention without sinks, with one sublayer that projects the keys, and one of the "
-        f'attributes {", ".join(_HEAD_COUNTS)}. For this layer, use None, "fixed" or a fixed prior. '
+        "A contextual prior needs an attention layer without sinks. The layer must have one sublayer that projects the "
+        f'keys, and one of the attributes {", ".join(_HEAD_COUNTS)}. Otherwise, use None, "fixed" or a fixed prior. '
         f"Received: {type(layer).__name__}, path={layer.path!r}"
     )
 

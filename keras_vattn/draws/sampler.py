@@ -27,8 +27,8 @@ class Sampler:
     A call takes the arguments of `keras_vattn.posterior_predictive` except `model`, `dropout` and `posterior`, and
     returns the same arrays. The first call traces the model. Later calls retrace it if the dtype or shape of the inputs
     changes, but not if only the number of examples changes. Every call reads the current values of the model's
-    variables, for instance the weights. If you change another attribute of a layer after tracing, for instance a
-    dropout rate, create a new sampler. Threads may share a sampler.
+    variables, for instance the weights. If you change an attribute that is not a variable, for instance a dropout rate,
+    create a new sampler. Threads may share a sampler.
 
     To write your own endpoint, use the context manager `drawn_from(seed)`, which makes the model sample in the current
     thread, or `draws(predict, inputs, num_samples, seed)`, which computes several samples in a graph.

@@ -30,8 +30,8 @@ def chosen_log_likelihood(inputs, kernel, bias, targets, chunk_size, row_mask=No
         targets: Labels, int64 (R,), in [0, V); or a weight for each word, float32 (N, V). Row r uses the weights
             `targets[r % N]`, and R is a multiple of N.
         chunk_size: Maximum number of rows whose logits are in memory at once.
-        row_mask: Boolean (R,), or `None` for all rows. Masked rows have value and gradient 0.
-        num_blocks: Number of blocks of rows in the first chunk. Blocks that are masked or have no gradient are skipped.
+        row_mask: Boolean (R,), or `None` for all rows. For masked rows, the result and its gradient are 0.
+        num_blocks: Number of blocks in the first chunk. A block is skipped if all its rows are masked or have gradient 0.
     """
 
     @custom_gradient

@@ -156,8 +156,8 @@ class MultiHeadMixin(ChunkedAttention):
         return context, axes.unfold(weights, shape)
 
     def multi_head_chunk_size(self, query_shape, key_shape, return_attention_scores, rank=3):
-        """Return the number of queries per chunk, or `None` for no chunks. `rank` is the rank of a query with one
-        attention axis: 3 for (B, T, D), and 4 for (B, T, H, D)."""
+        """Return the number of queries per chunk, or `None` if the call is not split into chunks. `rank` is 3 for a
+        query (B, T, D), and 4 for a projected query (B, T, H, D)."""
         if self.query_chunk_size is None:
             return None
         if len(query_shape) == rank and AttentionAxes(self.attention_axes, 3).axes == (1,):

@@ -46,7 +46,7 @@ class Score(FeatureInputs, keras.layers.Layer):
         return self.keeps_state
 
     def project_keys(self, key):
-        """Return the projected keys for `score`, (B, ...). A decoder calls this method once per memory."""
+        """Return the projected keys for `score`, (B, ...). A decoder calls this method once, before its loop."""
         return key
 
     def project_memory(self, key, keys=None):

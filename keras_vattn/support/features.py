@@ -51,8 +51,8 @@ class FeatureInputs:
                 continue
             name = "value" if name == "key" and inputs.get("key") is None else name
             raise ValueError(
-                f"`{name}` must have the width {expected[-1]} that the layer was built for: create another layer for "
-                f"another width. Received: {name}.shape={shape}"
+                f"The layer was built for a `{name}` of width {expected[-1]}. For another width, create a new layer. "
+                f"Received: {name}.shape={shape}"
             )
 
 

@@ -102,9 +102,9 @@ def set_mask(x, mask):
 
 
 def bind_call(call, arguments, options):
-    """Return a dictionary of the arguments of a call, including defaults and masks that Keras attached to tensors.
+    """Return a dictionary of the arguments of `call`, with defaults. A mask that is `None` is read from its tensor.
 
-    If a subclass overrides `call` with other arguments, pass `partial(Class.call, self)` as `call`.
+    To bind the arguments of a base class's `call` even if a subclass overrides it, pass `partial(Class.call, self)`.
     """
     bound = inspect.signature(call).bind(*arguments, **options)
     bound.apply_defaults()

@@ -15,7 +15,7 @@ from keras import ops
 
 from keras_vattn.support.gradients import custom_gradient
 
-# Two chunks of a group run in parallel, because a short operation uses only one core.
+# Number of chunks that run in parallel. A short operation uses one core, so a second chunk can use another core.
 _PARALLEL_CHUNKS = 2
 _without_autograph = tf.autograph.experimental.do_not_convert
 

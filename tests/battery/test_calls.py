@@ -61,7 +61,7 @@ def test_a_width_that_differs_from_build(case):
             continue
         symbolic = {other: keras.KerasTensor((None, *x.shape[1:]), x.dtype.name) for other, x in inputs.items()}
         for each in (inputs, symbolic):
-            with pytest.raises(ValueError, match=rf"`{name}` must have the width .* Received: {name}\.shape="):
+            with pytest.raises(ValueError, match=rf"built for a `{name}` of width .* Received: {name}\.shape="):
                 layer(**each)
 
 
