@@ -1,4 +1,4 @@
-"""Read captions of images from a JSON file of COCO or of a Karpathy split.
+"""Read image captions from a JSON file in the format of COCO or of the Karpathy splits.
 
 A reader checks the whole file before it returns; an `InputError` names the file and the position of the error. Files
 may end in ``.gz``; a leading byte-order mark is dropped.

@@ -125,7 +125,7 @@ class Captioner(ImageModule):
 
     def _read(self, regions, num_regions, target_input, target):
         """Return the "log_likelihood" (B, T) of target words, in nats, 0 at padding, and the mean "weights" (B, T, R).
-        If the attended region is latent, sum p over the regions, and return "posterior" (B, T, R), p(region | word)."""
+        For latent regions, sum p(word, region) over regions and return "posterior" (B, T, R), p(region | word)."""
         models = self._models.value
         decoded, memory, mask = models.decode(regions, num_regions, target_input, target)
         hidden, log_prior = models.emission.candidates(decoded, memory, mask)

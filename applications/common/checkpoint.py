@@ -91,7 +91,7 @@ class Checkpoint(keras.callbacks.Callback):
         """Start `model` from the training `state` of another model, the result of `read_state`. Copy the epoch, the
         step, and all variables that both models have. `model` must be compiled and have a built optimizer.
 
-        The history and the seeds are not copied. Layers that `state` lacks count their calls from the copied step.
+        The history and the seeds are not copied. A layer that `state` lacks counts its calls from the copied step.
         """
         record, names, arrays, _ = state
         self.epoch, self.step = record["epoch"], record["step"]

@@ -76,7 +76,7 @@ class Uncertainty:
         options, rows = comparison.options, {}
         corruption = self.corruption if options.corruption is None else options.corruption
         words = ["--corruption", str(corruption), *(() if options.other is None else ("--other", options.other))]
-        # An ensemble averages its members' predictions at the mean of the attention, so members need no draws.
+        # An ensemble averages predictions that its members compute with mean attention weights, without draws.
         no_draws = ["--num-draws", "0"]
         reports = comparison.evaluate(
             _COMPARED,

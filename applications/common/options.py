@@ -56,7 +56,7 @@ TrainedRun = Annotated[str, OnDisk(_IS_RUN, lambda path: (path / "config.yaml").
 
 
 def group(options_class, **defaults):
-    """Return a dataclass field for a nested group of options; `defaults` override the defaults of `options_class`."""
+    """Return a dataclass field for a nested group of options; `defaults` replace default values of `options_class`."""
     return dataclasses.field(default_factory=lambda: options_class(**defaults))
 
 

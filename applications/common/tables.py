@@ -44,7 +44,7 @@ class Column:
         return value * self.scale if isinstance(value, numbers.Real) and self.scale != 1.0 else value
 
     def cell(self, values):
-        """Return a cell: "-" if a value is missing, the first value if it is a string, or else mean and interval."""
+        """Return a cell: "-" if a value is missing, the first value if it is a str, else the mean and its interval."""
         if any(value is None for value in values):
             return "-"
         if isinstance(values[0], str):

@@ -82,7 +82,7 @@ def masked_batches(encoder, seed):
         order, choice, random_words = tf.unstack(
             tf.random.stateless_uniform([3, *tf.unstack(tf.shape(words))], [seed, number])
         )
-        # Tokens are masked in the order of `positions`. Special tokens, which have the lowest ids, come last.
+        # `positions` orders tokens randomly, special tokens (the lowest ids) last. The first `num_masked` are masked.
         ordinary = words >= len(SPECIAL)
         positions = tf.argsort(tf.where(ordinary, order, 1.0))
         num_masked = tf.math.ceil(SHARE * tf.reduce_sum(tf.cast(ordinary, "float32"), axis=1, keepdims=True))

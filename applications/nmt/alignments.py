@@ -53,7 +53,7 @@ def merge_to_words(weights, source_words, target_words):
     """Return word-to-word weights (T_words, S_words) from piece-to-piece weights.
 
     The weight of a source word is the sum of the weights of its pieces. The row of a target word is the mean of its
-    pieces' rows, because each row is a distribution. If rows of `weights` sum to 1, the returned rows do too.
+    pieces' rows. If the rows of `weights` sum to 1, the returned rows also sum to 1.
 
     Args:
         weights: (T, S); each row contains probabilities.

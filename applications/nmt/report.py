@@ -24,7 +24,7 @@ from applications.text.perplexity import likelihood_report
 from applications.text.text import PAD
 from applications.text.uncertainty import words_with_nats
 
-# Number of pairs whose alignments are in the report, and number of these pairs that are in the picture.
+# The report shows the alignments of `NUM_ALIGNMENTS` pairs; its picture shows `NUM_PICTURES` of these pairs.
 NUM_ALIGNMENTS, NUM_PICTURES = 9, 3
 # Order of the alignments in the summary.
 KINDS = ("prior", "mean", "posterior", "exact")

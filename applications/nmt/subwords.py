@@ -64,7 +64,7 @@ class PieceTokenizer(Tokenizer):
 
 
 class PieceEncoder(TextEncoder):
-    """A `TextEncoder` with methods that return pieces. It encodes special tokens that occur in a text as unknown."""
+    """A `TextEncoder` with methods that return pieces. Special tokens in a text get the id of `<unk>`."""
 
     def encode_ragged(self, strings):
         ids = super().encode_ragged(strings)

@@ -226,7 +226,7 @@ def _controls(run, part, writer):
         return None
     batches = sentences_of(run, part)
     codes = np.concatenate([writer.posterior(source)["mean"] for source, _, _ in batches])
-    # Sentences are sorted by length, so the previous sentence has a similar length, which does not cause the drop.
+    # Sentences are sorted by length, so "shuffled" takes z_enc from a sentence of similar length.
     codes_by_control = {"shuffled": np.roll(codes, 1, axis=0), "zero": np.zeros_like(codes)}
     differences, start = {name: [] for name in codes_by_control}, 0
     for sentences in progress(batches, "controls"):

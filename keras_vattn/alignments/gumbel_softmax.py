@@ -23,9 +23,9 @@ class GumbelSoftmax(Alignment):
         "KL"(q || p) = sum_s q_(t,s) log(q_(t,s) / p_(t,s)), quad q_(t,s) = "softmax"_s(phi_(t,s))
 
     Args:
-        tau: Temperature: a positive number, or a `keras.optimizers.schedules.LearningRateSchedule` of the number of
+        tau: Temperature: a positive number, or a `keras.optimizers.schedules.LearningRateSchedule` whose steps are
             training calls, for instance `keras.optimizers.schedules.ExponentialDecay(1.0, 1000, 0.5)`. Defaults to 1.0.
-        straight_through: Whether draws are one-hot, but use the gradient of the relaxed draws. Defaults to `False`.
+        straight_through: Whether to return one-hot draws with the gradient of the relaxed draws. Defaults to `False`.
 
     Raises:
         ValueError: If `tau` is not positive.

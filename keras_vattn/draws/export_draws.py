@@ -155,7 +155,7 @@ def _check_probabilities(function, specs):
     try:
         function(seed=tf.constant(0), **ones)
     except tf.errors.OpError as error:
-        # Ignore errors of a model that rejects ones. TensorFlow escapes quotes, so compare only the text before them.
+        # Ignore other errors: ones may be invalid inputs. Compare up to the colon, because TensorFlow escapes quotes.
         if _ERROR.partition(":")[0] in str(error):
             raise ValueError(f'{_ERROR}. Received: outputs="probabilities"') from None
 

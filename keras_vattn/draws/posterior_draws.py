@@ -98,7 +98,7 @@ class CompiledFunction:
 
     def __init__(self, model, name):
         self.model, self.name = model, name
-        # Maps requests to functions; the key `None` stands for the original function. Values are `None` until compiled.
+        # Maps each request to a compiled function, and `None` to the original. Values not yet compiled are `None`.
         self.functions = {None: getattr(model, name)}
 
     @classmethod

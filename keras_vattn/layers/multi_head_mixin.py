@@ -167,7 +167,7 @@ class MultiHeadMixin(ChunkedAttention):
         if self.query_chunk_size == "auto":
             return None
         raise ValueError(
-            "`query_chunk_size` needs one attention axis: axis 1 of inputs (B, T, D). Received: "
+            "`query_chunk_size` needs inputs (B, T, D) and attention over axis 1 only. Received: "
             f"query_chunk_size={self.query_chunk_size}, query.shape={tuple(query_shape)}, "
             f"attention_axes={self.attention_axes}"
         )

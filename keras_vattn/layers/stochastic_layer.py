@@ -292,7 +292,7 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
     def divergence_of_last_call(self, weighted=False):
         """Return the KL that this layer added in the last call of the model, a float32 scalar, or `None` if it added no
         KL. The KL is in nats and averaged over the batch. With `weighted`, return the value that enters the loss. This
-        method does not update the KL in the log of `fit`."""
+        method does not change the KL that `fit` logs."""
         added = [x for x in self._losses_of_this_replica()[1] if x.is_current]
         return sum(x.loss if weighted else _quotient(x.total, x.batch_size) for x in added) if added else None
 

@@ -14,13 +14,13 @@ class Perplexity(keras.metrics.Metric):
     """Perplexity per token of a data set. The argument `kind` names the likelihood from which it is computed.
 
     In the formula, T_b counts every unmasked step, including the end-of-sentence token. Compare only perplexities of
-    one kind, or "predictive" with "exact". "elbo" and "iw" are upper bounds of the perplexity. During training,
-    noise and dropout are active, so the value is not a perplexity of any kind in the table.
+    the same kind; "predictive" may also be compared with "exact". "elbo" and "iw" are upper bounds of the perplexity.
+    During training, noise and dropout are active, so the value is not a perplexity of any kind in the table.
 
     | kind | log p(y given x) |
     |---|---|
     | "plug-in" | log-likelihood with mean attention weights, as the model computes it at inference |
-    | "predictive" | log of the mean p over samples from a posterior independent of y: `predictive_log_likelihood` |
+    | "predictive" | log of the mean of p over samples that do not depend on y (`predictive_log_likelihood`) |
     | "exact" | log of the sum over all latent alignments |
     | "elbo" | evidence lower bound |
     | "iw" | importance-weighted bound |
@@ -31,7 +31,7 @@ class Perplexity(keras.metrics.Metric):
     Args:
         kind: A kind in the table. Defaults to `"plug-in"`.
         from_logits: Whether `y_pred` contains logits (`True`) or probabilities. Defaults to `True`.
-        ignore_class: Integer label, such as the padding id: steps with this label are not counted. Defaults to `None`.
+        ignore_class: Integer label that marks steps to exclude, such as the padding id. Defaults to `None`.
         name: Name of the metric. Defaults to the kind and "perplexity", as in `"plug_in_perplexity"`.
         dtype: Dtype of the result. Defaults to float32, whatever the dtype policy is. The internal sums are float64.
 

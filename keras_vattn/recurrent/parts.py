@@ -170,8 +170,8 @@ class CellsPart(Part):
 
 
 class AttentionPart(Part):
-    """Attention over the memory. Its results are those of `Attention.attend` (`"context"`, `"weights"`, `"logits"`,
-    ...), `"query"` and, if a feeding is set, `"fed"`. If the inputs contain `"posterior_logits"`, they define q.
+    """Attention over the memory. The results are `"query"`, the outputs of `Attention.attend` (`"context"`, ...) and,
+    with a `feeding`, `"fed"`. If the inputs contain `"posterior_logits"`, these logits define the posterior q.
 
     Args:
         attention: A built `Attention`.

@@ -115,7 +115,7 @@ class Product:
     Attributes:
         rows: Tensor (B, D), the left factor.
         kernel_input: Placeholder for the kernel, the right factor.
-        transposed_input: Placeholder for the transposed kernel (units, D), or `None` if each example has a kernel.
+        transposed_input: Placeholder for the transposed kernel (units, D); `None` if each example has its own kernel.
         result: Tensor (B, units).
         is_differentiated: Whether TensorFlow has computed the gradient with respect to `rows`.
     """

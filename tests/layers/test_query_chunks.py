@@ -332,7 +332,7 @@ def test_bad_input():
             layer(keras.Input((4, 6)), keras.Input((4, 6)), return_attention_scores=True)
     one_axis, first_axis = heads(query_chunk_size=2), heads(query_chunk_size=2, attention_axes=0)
     for layer, inputs in ((one_axis, QUERY[None]), (first_axis, QUERY)):
-        with pytest.raises(ValueError, match="one attention axis"):
+        with pytest.raises(ValueError, match="attention over axis 1 only"):
             layer(inputs, inputs)
     with pytest.raises(ValueError, match="counts the queries"):
         Attention(keras_vattn.Local("bilinear", position="monotonic"), query_chunk_size=2)
