@@ -7,8 +7,8 @@ import tensorflow as tf
 def prefetched(dataset, num_batches=2):
     """Return a dataset that prepares up to `num_batches` batches ahead.
 
-    Autotuning is off, because in TensorFlow 2.21 it can double the duration of a pass over the data. It runs after 10,
-    20, 40, ... ms, and after the last batch the pass waits for the next run.
+    Autotuning is off, because in TensorFlow 2.21 it can double the duration of a pass over the data. Autotuning runs
+    after 10, 20, 40, ... ms. After the last batch, the pass waits for the next run.
     """
     options = tf.data.Options()
     options.autotune.enabled = False

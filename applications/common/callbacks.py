@@ -126,7 +126,7 @@ class WarmStart(keras.callbacks.Callback):
 
 
 def posterior_callbacks(run, attention):
-    """Return the callbacks that a `TrainingRun` with `PosteriorOptions` needs: one `WarmStart`, or an empty list.
+    """Return the callbacks of a `TrainingRun` with `PosteriorOptions`: a list that contains a `WarmStart` or is empty.
     `run.models.generative` lists the trainable weights of the generative model. `attention` is the attention layer."""
     num_steps = run.options.alignment.posterior_steps
     first = getattr(attention, "warm_start_steps", 0)

@@ -154,8 +154,8 @@ def load_codec(options, folder):
 def encode(options, codec, part, training=False):
     """Encode `part`, the `AlignedText` of a split, and return its `EncodedPairs`.
 
-    Training pairs longer than `max_length` tokens are dropped and counted. If the source or target is empty, the pair
-    raises `InputError`; with `skip_invalid`, it is dropped and counted. In other splits, long sentences are truncated.
+    Training pairs longer than `max_length` tokens are dropped and counted. If a training pair has an empty side,
+    `encode` raises `InputError`, or drops the pair if `skip_invalid` is set. Elsewhere, long sentences are truncated.
     """
     limit = None if training else options.text.max_length
     encoded = pairs.EncodedPairs.encode(codec, part, limit, limit)

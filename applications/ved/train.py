@@ -40,7 +40,7 @@ def loss_and_perplexity(has_position):
 
 
 def batches_of(run, part, first_epoch=None):
-    """Return the batches of a split. If the attention is a latent position, the inputs also contain the target."""
+    """Return the batches of a split. If the model attends to a latent position, the inputs contain the target too."""
     if MODELS[run.options.model].attention == "position":
         return part.training_batches(run.options, first_epoch)
     return part.batches(run.options.fit.batch_size, run.options.run.seed, first_epoch)

@@ -55,7 +55,7 @@ class Sources:
 
 
 def open_sources(options, num_scenes, attributes, size=64):
-    """Return the `Sources` that `RegionOptions` name, or built-in scenes if the options name no files. Without
+    """Return the `Sources` set in `RegionOptions`, or built-in scenes if the options set no files. Without
     `--network`, the features of a scene are exact codes of the `attributes` of its objects."""
     if options.images is None and options.features is None:
         rendered = scenes.scenes(num_scenes)

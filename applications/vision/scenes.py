@@ -50,7 +50,7 @@ _PLURALS = {shape: f"{shape}s" for shape in SHAPES} | {"cross": "crosses"}
 _SAMPLES = 4  # Average the colours of this many points per side of a pixel, to avoid aliasing.
 _NUM_KINDS = 4
 _ANSWER_TYPES = {"presence": "yes/no", "attribute": "yes/no", "number": "number"}
-# From the number of objects to the number of people, out of six, who answer "many".
+# For each number of objects: how many of six people answer "many".
 _OPINIONS = {1: 1, 2: 3, 3: 5, 4: 6}
 _NUMBERS = {2: "two", 3: "three", 4: "four"}
 _NEIGHBOURS = {"left of": (0, -1), "right of": (0, 1), "above": (-1, 0), "below": (1, 0)}

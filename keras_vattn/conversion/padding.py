@@ -1,4 +1,4 @@
-"""Mask padding queries of converted self-attention, so that they add no KL. No query can attend to padding."""
+"""Exclude padding queries of converted self-attention from the KL. Positions that no query attends to are padding."""
 
 import contextvars
 import functools

@@ -62,8 +62,8 @@ class AlignmentLayer(StochasticLayer):
         return tree.map_structure(lambda x: x[..., : shape[-1]], noise)
 
     def divergence_terms(self, scored, noise, keys, query_mask, training, head_axis=None, context=None, chunk=None):
-        """Return the arguments `divergence`, `valid`, `entries` and `floor` of `StochasticLayer.add_divergence` in a
-        dictionary. The KL is summed over heads and includes the KL of the context.
+        """Return a dictionary of the arguments `divergence`, `valid`, `entries` and `floor` of
+        `StochasticLayer.add_divergence`. The KL is summed over heads and includes the KL of the context.
 
         Args:
             scored: The `AlignmentInputs` of the call, or `None` if the weights have no KL.
@@ -72,7 +72,7 @@ class AlignmentLayer(StochasticLayer):
             query_mask: Boolean mask with one entry per query, or `None`.
             training: The call's `training`.
             head_axis: The axis or axes of the heads; `None` for a layer without heads.
-            context: `None`, or a tuple: the KL of each query's context, and the number of terms summed in this KL.
+            context: `None`, or a tuple of the KL of each query's context and the number of terms in this KL.
             chunk: The `Chunk` of the queries, or `None`.
         """
         divergence, entries, floor, valid = None, 0.0, None, keys.any_valid()

@@ -29,11 +29,11 @@ class StochasticDecoder(RecurrentDecoder):
     Concatenate z_enc, the latent variable of the whole sentence, with every input x_t. The cell does not read c_t, so
     the memory influences the words only through z_t. If `prediction` has `informed=True`, the memory also influences
     the words through tilde(c)_t, which is then a sample of Normal(c_t, diag(sigma^2)), or c_t if nothing is sampled.
-    The bound then includes the KL between this Normal and p(tilde(c)_t | z_t), because c_t depends on later words.
+    This Normal is the posterior of tilde(c)_t, and p(tilde(c)_t | z_t) is its prior. The bound includes their KL.
     Without a memory, as in generation, z_t is sampled from its prior, tilde(c)_t from `prediction`, and no KL is added.
 
-    After the loop, the decoder calls `add_loss` up to three times: for KL(q || p), for the auxiliary term or the KL of
-    `prediction`, and for the KL of the attention. Each is summed over the unmasked steps.
+    After the loop, the decoder calls `add_loss` up to three times: for KL(q || p), for the loss of `prediction` (its
+    auxiliary term or its KL), and for the KL of the attention. Each is summed over the unmasked steps.
 
     Formula:
         p(z_t | h_(t-1)) = "Normal"(mu_p, "diag"(sigma_p^2)), quad [mu_p, log sigma_p] = W h_(t-1) + b

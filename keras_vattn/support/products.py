@@ -149,7 +149,7 @@ class Product:
 
 
 def _has_outer_kernel(x, kernel):
-    """Return whether x has one row per example and the kernel is outside the graph that is being traced."""
+    """Return whether x has one row per example, (B, D) or (B, 1, D), and the kernel is not computed in the step."""
     if tf.is_tensor(kernel) and getattr(kernel, "graph", None) is tf.compat.v1.get_default_graph():
         return False
     if len(kernel.shape) == 2:

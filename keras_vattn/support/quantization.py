@@ -19,7 +19,7 @@ def quantized(layers):
 
 
 def restore_quantization(layers, records):
-    """Quantize the layers listed in `records`, a result of `quantized`. Call this before the weights are loaded."""
+    """Quantize the layers listed in `records`, the result of `quantized`. Call this before loading the weights."""
     for index, mode, config in records:
         # A converted layer and its original may record the same sublayer, so the sublayer may already be quantized.
         if layers[index].quantization_mode is None:

@@ -103,7 +103,7 @@ def log_gamma_remainder(log_x):
     value = bent - 0.5 * log_x + (0.5 * math.log(2.0 * math.pi) - 1.0)
 
     def gradient(upstream):
-        # `log_gamma_slope` avoids a slow digamma function. In float32 it is -1 for log x < -60 and -1/2 for log x > 16.
+        # Clipping does not change the result: in float32, the slope is -1 for log x < -60, and -1/2 for log x > 16.
         return upstream * log_gamma_slope(ops.exp(ops.clip(log_x, -60.0, 16.0)))
 
     return value, gradient
