@@ -154,8 +154,8 @@ def load_codec(options, folder):
 def encode(options, codec, part, training=False):
     """Encode `part`, the `AlignedText` of a split, and return its `EncodedPairs`.
 
-    Training pairs longer than `max_length` tokens are dropped and counted. If a training pair has an empty side,
-    `encode` raises `InputError`, or drops the pair if `skip_invalid` is set. Elsewhere, long sentences are truncated.
+    In training, `encode` drops and counts pairs longer than `max_length` tokens. If a side is empty, `encode` raises
+    `InputError`, or drops and counts the pair if `skip_invalid` is set. In other splits, it truncates long sentences.
     """
     limit = None if training else options.text.max_length
     encoded = pairs.EncodedPairs.encode(codec, part, limit, limit)
