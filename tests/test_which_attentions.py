@@ -108,7 +108,7 @@ def test_unselected_attention_may_be_unknown():
             to_bayesian(model, layers=selection)
     with pytest.raises(ValueError, match=r"`layers` must select an attention layer of the model.*LinearAttention"):
         to_bayesian(model, layers="nothing")
-    with pytest.raises(ValueError, match="can be converted only once: select all attention layers in one call"):
+    with pytest.raises(ValueError, match="can be converted only once: select all layers to convert in one call"):
         to_bayesian(to_bayesian(model, layers="known"), layers="known")
     with pytest.raises(ValueError, match=r"`layers` is not a regular expression: missing \).*layers='\('"):
         to_bayesian(model, layers="(")

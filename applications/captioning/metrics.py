@@ -149,7 +149,7 @@ def _ptb_tokens(captions):
 
 
 def _meteor(hypotheses, references):
-    """Return the METEOR of the corpus. One Java call computes statistics per caption, and a second call their score."""
+    """Return the corpus METEOR. One Java call computes statistics of each caption. A second call computes the score."""
     from pycocoevalcap.meteor import meteor
 
     jar = pathlib.Path(meteor.__file__).with_name(meteor.METEOR_JAR)

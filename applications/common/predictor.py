@@ -32,7 +32,7 @@ class Predictor:
         drawn: `keras.Model` that samples its attention weights; `None` if the attention is deterministic.
         drops: Whether the model has dropout layers; if so, `draws` can sample their masks.
         max_rows: Argument `max_rows` of `keras_vattn.posterior_predictive`.
-        samplers: Dictionary {(model, kind): `keras_vattn.Sampler`}. Predictors that share it trace each model once.
+        samplers: Dictionary {(model, kind): `keras_vattn.Sampler`}. Predictors that share samplers trace a model once.
     """
 
     labels: np.ndarray

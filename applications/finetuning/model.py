@@ -54,7 +54,7 @@ def build(options, codec):
 
 
 def bayesian(options, backbone):
-    """Convert a transformer to stochastic attention. For the model "deterministic", return it unchanged."""
+    """Convert a transformer to stochastic attention. If the model is "deterministic", return `backbone`."""
     if options.model == "deterministic":
         return backbone
     values, seed = options.alignment, options.run.layer_seed(1)

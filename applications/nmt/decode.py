@@ -133,7 +133,7 @@ class Translator(PairModule):
         return memory, source_mask, decoded
 
     def _latent_of(self, inference):
-        """Return the `CategoricalAttention` for an `Inference`, or `None` if the decoder's attention samples."""
+        """Return the `CategoricalAttention` for an `Inference`, or `None` without a latent alignment."""
         if self._models.value.latent is None:
             return None
         return keras_vattn.CategoricalAttention(objective=inference.objective(), seed=self._options.value.run.seed)

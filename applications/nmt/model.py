@@ -143,7 +143,7 @@ class Models:
             word in nats, (B, T), without the KL.
         encoder: Maps source ids (B, S) to the memory (B, S, D).
         decoder: The `AttentionDecoder`; its attention computes the scores, and the expected context under the prior p.
-        latent: The `CategoricalAttention`, or `None` if the decoder's attention samples.
+        latent: The `CategoricalAttention`, or `None` if the decoder itself samples its attention weights or context.
         posterior: Maps "source" and "target" to posterior logits (B, T, S); `None` without an inference network.
         target_embedding: The embedding of the target words, without dropout.
         target_dropout: The dropout of the target embedding.

@@ -33,9 +33,9 @@ def distinct(draws, n, published=False):
 
 
 def unigram_entropy(draws):
-    """Return the entropy, in nats, of the words in the sentences sampled for one input, averaged over inputs.
+    """Return the entropy of the sampled words of an input, in nats, averaged over inputs.
 
-    If all sentences of an input are empty, the entropy of this input is 0.
+    If all sampled sentences of an input are empty, the entropy of this input is 0.
     """
     counts = [collections.Counter(" ".join(sentences).split()) for sentences in draws]
     return float(np.mean([scipy.stats.entropy(list(count.values())) if count else 0.0 for count in counts]))

@@ -111,7 +111,7 @@ def judged(greedy, draws, references):
 
 
 def fault_of(question, references):
-    """Return a text that lists the words that a generated question lacks and its wrong words; "" if it is correct."""
+    """Return a text that lists the missing and the wrong words of a generated question; "" if there are none."""
     # A correct question contains every word that all references share, and only words that occur in the references.
     words, reference_words = set(question.split()), [set(text.split()) for text in references]
     groups = {"lacks": set.intersection(*reference_words) - words, "has": words - set.union(*reference_words)}

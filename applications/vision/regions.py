@@ -14,8 +14,8 @@ from keras import ops
 from applications.common.errors import InputError, pass_through
 from applications.vision.images import ById
 
-# Collect garbage before Python shuts down. Otherwise the program can hang: a dataset iterator in a reference cycle (for
-# instance, of a traceback) would be freed during shutdown, and would wait forever for a thread that is still reading.
+# Collect garbage before Python shuts down. A traceback can keep a dataset iterator alive in a reference cycle. If the
+# iterator is freed only during shutdown, it can wait forever for a thread that is still reading.
 atexit.register(gc.collect)
 
 

@@ -119,7 +119,7 @@ def to_bayesian(
         )
     if any(isinstance(x, Converted) for x in keras_private.flatten_layers(model)):
         raise ValueError(
-            "A model can be converted only once: select all attention layers in one call, with `layers`, or undo the "
+            "A model can be converted only once: select all layers to convert in one call, or undo the previous "
             f"conversion with `to_deterministic`. Received: model={model.name}, already converted"
         )
     attentions = all_attentions(model)

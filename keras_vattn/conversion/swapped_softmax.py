@@ -54,8 +54,8 @@ class SwappedSoftmax(StochasticSoftmax, keras.layers.Softmax):
         return both(super()._is_unmasked(inputs), ops.logical_not(hidden))
 
     def _projected_keys(self, logits):
-        """Return the projected keys for the prior, without rotary embedding, or `None` in a call with a cache. Shape:
-        (B, G, 1, S, D) if the logits have an axis of groups, otherwise (B, H, S, D), with equal keys in a group."""
+        """Return the projected keys for the prior, without rotary embedding, or `None` in a call with a cache. For
+        logits of rank 5, the shape is (B, G, 1, S, D). Otherwise it is (B, H, S, D); heads of a group share keys."""
         if not _KEYS.get():
             return None
         key = _KEYS.get()[0]
@@ -137,7 +137,7 @@ def key_projection(layer):
 
 
 def store_keys(layer, softmax):
-    """Make the key projection of an attention layer store its outputs: the prior of `softmax` is computed from them."""
+    """Make the key projection of an attention layer store its outputs, from which `softmax` computes its prior."""
     projection, softmax.key_shape = key_projection(layer)
     projection.__class__ = _storing_class(type(projection))
 

@@ -136,7 +136,7 @@ class _Output:
     targets: _Labels | _Votes
 
     def score_rows(self, rows):
-        """Return, for rows (r,), the log-likelihoods of the targets, float32 (r,), and p of every word, (r, V)."""
+        """Return the log-likelihoods of the targets of some rows, float32 (r,), and the word probabilities (r, V)."""
         logits = tf.nn.bias_add(tf.matmul(tf.gather(self.inputs, rows), self.kernel), self.bias)
         logits = tf.cast(logits, tf.float32)
         probabilities = tf.nn.softmax(logits)

@@ -244,7 +244,7 @@ class Attention(AttentionSteps):
         return self.alignment_inputs(memory, attended["logits"], posterior_logits)
 
     def _attend_at_mean(self, arguments, options):
-        """Return the memory, the result of `attend` without noise, and the posterior logits, given call arguments."""
+        """Return (memory, attended, posterior_logits), where `attended` is the result of `attend` without noise."""
         call_arguments = self._bind(arguments, options)
         query, value, key, posterior_logits = (
             call_arguments[name] for name in ("query", "value", "key", "posterior_logits")

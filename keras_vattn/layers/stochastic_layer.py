@@ -184,7 +184,7 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         return random.fold_in_replica(draws.seed_of_batch())
 
     def draw_seeds(self, training):
-        """Return the `Seeds` of a call. `dropout` is set in training or if `keras_vattn.Sampler` requests dropout."""
+        """Return the `Seeds` of a call. Inference has a dropout seed only if a `Sampler` requests dropout."""
         if self.seed_generator is None:
             return Seeds()
         noise, dropout = self.noise_seed(training), None

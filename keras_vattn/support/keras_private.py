@@ -223,8 +223,8 @@ def set_cardinality(dataset, num_batches):
 
 
 def take_gradient(operation):
-    """Remove the gradient function of a `tf.custom_gradient` operation from TensorFlow's registry. Return its name and
-    the function, or `None` if the registry does not contain it."""
+    """Remove the gradient function of a `tf.custom_gradient` operation from TensorFlow's registry. Return the name and
+    the function, or `None` if the registry has no entry for the operation."""
     entries = getattr(gradient_registry, "_registry", None)
     if not available(entries, "gradient_registry", "tensorflow.python.framework.ops"):
         return None

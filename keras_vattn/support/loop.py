@@ -2,12 +2,12 @@
 
 TensorFlow's gradient of a `tf.while_loop` stores all intermediate values of all steps, and computes the gradient of a
 kernel with one small product per step. In training, `scan` runs its own backward loop instead. The forward loop stores
-the states and the products with kernels (`products.py`). The backward loop recomputes the other values, which is cheap
-and uses the CPU cache. After the backward loop, a single product over all steps computes the gradient of each kernel.
+the states and the products with kernels (`products.py`). The backward loop recomputes the other values, which are cheap
+to compute. After the backward loop, a single product over all steps computes the gradient of each kernel.
 
 In training, `scan` traces the step once (`traced_step.py`), and copies the traced operations into both loops. Variables
 are read once, before the loops. If a step samples, assigns or prints, or reads a variable in a branch or an inner loop,
-`scan` falls back to TensorFlow's gradient. The fallback is slower but correct, so a test of values does not notice it.
+`scan` falls back to TensorFlow's gradient. The fallback is slower but correct, so tests of values cannot detect it.
 Under XLA, a loop without `maximum_iterations` has no gradient.
 """
 

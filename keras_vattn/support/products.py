@@ -32,7 +32,7 @@ def product(x, kernel):
     TensorShape([2, 4, 5])
     """
     recorder = _recorder.get()
-    # A branch or an inner loop of the step is another graph, so do not record its products.
+    # A branch or an inner loop of the step has its own graph. Do not record the products in this graph.
     is_recorded = recorder is not None and recorder.graph is tf.compat.v1.get_default_graph()
     return recorder.product(x, kernel) if is_recorded else matmul(x, kernel)
 

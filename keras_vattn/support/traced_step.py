@@ -143,8 +143,8 @@ class StepGradient:
             upstream: List of the gradients of outputs that a loss reads, followed by the gradients of the next state.
 
         Returns:
-            Five lists: the gradients of the inputs, the `rows`, and the gradients of the results, of the state and of
-            the shared tensors. They omit each `None`.
+            Five lists without `None` entries: the values of `self.inputs`, `self.rows`, `self.results`, `self.state`
+            and `self.shared`.
         """
         products = self._step.products
         kernel_inputs = [x.kernel_input if x.transposed_input is None else x.transposed_input for x in products]
