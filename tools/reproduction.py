@@ -151,7 +151,7 @@ def _tables(claims, loaded):
 
 
 def _runs(claims, loaded):
-    """Return the section on the runs: a table that compares the data and shows the cost, and the commands."""
+    """Return the section on the runs: a table of the data and the cost, followed by the commands."""
     rows, commands = [], []
     for name, (theirs, ours_text) in claims["results"].items():
         if name not in loaded:
