@@ -8,7 +8,7 @@ Let y_t be a word of the caption, x_r a region and p(r) = softmax_r w^T tanh(W_1
     wc, lc       E_q sum_t log p(y_t | h_t) - KL(q || prior), h_t = LSTM(y_{t-1}, E_w[x]), w ~ q, Weibull or lognormal
     gaussian     E sum_t log p(y_t | h_t), h_t = LSTM(y_{t-1}, sum_r w_r x_r), w_r ~ Normal(p(r), sigma^2)
 
-The model returns the bound of each word t, (B, T), without the KL. The attention layer adds the KL to the loss.
+The model returns the objective of each word t, (B, T), without the KL. The attention layer adds the KL to the loss.
 
 Shapes: B captions, T words with the end token, R regions of width D, K candidates for the latent region, V words in the
 vocabulary.
@@ -174,7 +174,7 @@ class GaussianWeights(keras_vattn.Alignment):
 class Emission:
     """Computes p(y | h) = softmax W_v dropout(h) or, with a latent region x, softmax W_v dropout(tanh(W_h h + W_x x)).
 
-    For each word, the states of all candidate regions have the same dropout mask.
+    For each word, one dropout mask is used for all candidate regions.
     """
 
     def __init__(self, options, vocabulary_size):

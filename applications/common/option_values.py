@@ -105,7 +105,7 @@ def typed(place, values, options_class):
 
 
 def _plain(value, annotation):
-    """Undo YAML's conversions of an option value: YAML reads `none` as text, and `on` and `off` as booleans."""
+    """Convert YAML's text "none" to `None`, and a YAML boolean to "on" or "off", if the option accepts the result."""
     if isinstance(value, bool) and "on" in typing.get_args(annotation):
         return "on" if value else "off"
     return None if value in ("none", "None") and is_optional(annotation) else value

@@ -31,12 +31,12 @@ class Program:
 
     Attributes:
         name: Package of the program, for instance "applications.ved". Its module `train` defines a function
-            `train(options)`, its other modules define the functions of `Application`, and its folder presets/ contains
+            `train(options)`. Its other modules define the functions of `Application`. Its folder presets/ contains
             presets of `train`.
         commands: Dictionary {command: class of its options}. The commands are "train", "evaluate", "generate" or
             "predict", "compare", and "export". The options of `train` include `model` and the groups `run`
-            (`RunOptions`) and `fit` (`FitOptions`). A program may add commands: the command `name` calls the function
-            `name` of the module `name` and passes it the options.
+            (`RunOptions`) and `fit` (`FitOptions`). A program may add commands. An added command NAME calls the
+            function NAME in the module NAME, with the options as the argument.
         may_change: Names of additional options of `train` that may change when a run is resumed.
         codec_options: Names of options that the codec depends on. With --start-from, their values must be equal in both
             runs. If an option has a default that depends on the data, `options.resolved` contains its actual value.

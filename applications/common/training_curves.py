@@ -54,7 +54,7 @@ def training_curves(histories, curves, path=None):
 
 
 def _labels(histories, curves):
-    """Return a dictionary from each column of history.csv to plot (losses, KLs and `curves`) to its label."""
+    """Return a dictionary {column of history.csv: label} of the columns to plot: losses, KLs and `curves`."""
     rows = [row for seeds in histories.values() for rows in seeds for row in rows]
     columns = {name for row in rows for name in row}
     labels = {"loss": "loss, training (nats)", "val_loss": "loss, validation (nats)"}

@@ -58,7 +58,7 @@ def build(options, codec):
     network, width, num_classes = options.network, codec["width"], len(codec["classes"])
     first = attention(options, 0, network.units, network.num_heads, activation="elu")
     second = attention(options, 1, num_classes, network.output_heads, concatenate=False)
-    # The prior is initialised last, so that models with the same seed have the same initial weights outside the prior.
+    # A layer initialises its prior last. So a prior does not change the initial values of the layer's other weights.
     for index, (layer, features) in enumerate(((first, width), (second, network.num_heads * network.units))):
         keras.utils.set_random_seed(options.run.layer_seed(index))
         layer.build((None, features), (None, 2))

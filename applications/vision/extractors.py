@@ -61,7 +61,7 @@ class Extractor:
         return tf.reshape(cells, (-1, len(self.boxes), self.width))
 
     def batches(self, images, title="features"):
-        """Yield the features of `images` batch by batch, float32 (B, R, D), and report progress as `title`."""
+        """Yield the features of `images` batch by batch, float32 (B, R, D). The progress report is called `title`."""
         for pixels in images.batches(self.side, title=title):
             yield self._traced(pixels).numpy()
 

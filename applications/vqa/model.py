@@ -119,7 +119,7 @@ class Models:
 
     @property
     def parameters(self):
-        """Number of parameters of the generative model, and number that only the inference network uses."""
+        """Parameter counts of the generative model, and of the weights that only the inference network uses."""
         generative = sum(math.prod(weight.shape) for weight in self.generative)
         total = sum(math.prod(weight.shape) for weight in self.training.trainable_weights)
         return {"generative": generative, "inference": total - generative}

@@ -37,7 +37,7 @@ class Alignment:
     kl_estimator = "analytic"
     kl_of = "draws"
     priors = {"fixed": FixedPrior, "contextual": ContextualPrior}
-    # Whether the alignment supports a KL, and therefore accepts a prior or posterior logits.
+    # Whether a KL is defined for the alignment. If not, the alignment accepts neither a prior nor posterior logits.
     takes_divergence = True
 
     def noise(self, shape, seed):
@@ -65,7 +65,7 @@ class Alignment:
 
     def posterior(self, logits, keys):
         """Return q, a TensorFlow Probability distribution of the unnormalised weights S. An event is one weight, or all
-        weights of a query. The layer passes the scalars that `at_step` returns as additional keyword arguments."""
+        weights of a query. The scalars from `at_step` are passed as additional keyword arguments."""
         raise ValueError(
             f"A KL needs the method `posterior`, which {type(self).__name__} does not define: define it, or use "
             "prior=None and pass no posterior logits."

@@ -17,7 +17,7 @@ class SegmentKeys(Keys):
     Args:
         row_ids: Integers (E,) in [0, num_rows): the row of each entry.
         num_rows: N, an integer or a scalar tensor. A row may be empty.
-        key_ids: Integers (E,): the key of each entry, or `None` if the keys are not read. Defaults to `None`.
+        key_ids: Integers (E,): the key of each entry. Only `per_entry` and `average` need them. Defaults to `None`.
         mask: Boolean tensor that broadcasts to (..., E), `False` for padding, or `None`. Defaults to `None`.
 
     Raises:

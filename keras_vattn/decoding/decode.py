@@ -27,10 +27,10 @@ def decode(step, state, start_ids, end_id, max_length, sampler, forbidden_ids=()
             the other words are not renormalised: log p remains the log-probability under the model. Defaults to `()`.
 
     Returns:
-        A dictionary: `"ids"` (B, max_length) int32, 0 after the end of the sentence; `"lengths"` (B,) int32;
-        `"log_probabilities"` (B,) float32, the sum of log p of the chosen words in nats; and the tensors that `step`
-        returned, (B, max_length, ...), 0 after the last step. Ids and lengths include any end-of-sentence token. If no
-        word is allowed at some step, the sentence has length 0 and log-probability -inf.
+        A dictionary. `"ids"`, (B, max_length) int32, is 0 after the end of the sentence. `"lengths"` is (B,) int32.
+        `"log_probabilities"`, (B,) float32, is the sum of log p of the chosen words, in nats. The other entries are the
+        tensors from `step`, (B, max_length, ...), 0 after the last step. Ids and lengths include any end-of-sentence
+        token. If no word is allowed at some step, the sentence has length 0 and log-probability -inf.
 
     Raises:
         ValueError: If `max_length` is not positive, or if `step` returns a tensor with the name of a result, such as

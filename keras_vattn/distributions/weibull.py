@@ -108,7 +108,7 @@ class NormalizedWeibull(RowDistribution):
         return relaxed_density(self.k * (log_value - self.log_scale), self.k, self.keys)
 
     def log_draw(self, noise):
-        """Return log w, computed from `log_noise` with the same k."""
+        """Return log w for noise that was drawn by `log_noise` with k = `self.k`."""
         return self.keys.log_softmax(self.log_scale + noise)
 
     def log_sample(self, shape, seed):

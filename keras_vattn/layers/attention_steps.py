@@ -52,9 +52,9 @@ class AttentionSteps(ChunkedAttention):
         """Return a dictionary with context and mean (B, T, D), weights and logits (B, T, S), and the parameters of the
         posterior. The method adds no loss and changes no state.
 
-        `"mean"` is the mean of the context for the drawn weights. `"expected_weights"` are the weights at the mean of
-        alignment(logits), without dropout. This key is present only if the call draws weights, has posterior logits, or
-        applies dropout.
+        `"mean"` is the sum of the values, weighted by `"weights"` after dropout. A stochastic context has this mean.
+        `"expected_weights"` are computed from the logits of the score, without noise or dropout. This key is present
+        only if the call draws weights, has posterior logits, or applies dropout.
 
         Args:
             query: (B, T, Dq).

@@ -22,9 +22,9 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
     With `use_bias`, each projection also has a bias.
 
     A weights file of the Keras layer loads into this layer with any alignment. With a contextual prior, use
-    `load_weights(path, skip_mismatch=True)`, because the file lacks the weights of the prior. These weights come first
-    in `weights`. Padding must be finite, as in Keras. The training log shows the KL. If the KL cannot reach 0 (for
-    example, a Weibull posterior and a Gamma prior), the log also shows the KL minus its minimum.
+    `load_weights(path, skip_mismatch=True)`, because the file lacks the weights of the prior. In `layer.weights`, the
+    weights of the prior come first. Padding must be finite, as in Keras. The training log shows the KL. If the KL
+    cannot reach 0 (for example, a Weibull posterior and a Gamma prior), the log also shows the KL minus its minimum.
 
     Formula:
         phi_(t,s)^h = ((W_q^h "query"_t)^T W_k^h "key"_s) / sqrt("key_dim"), quad h = 1, ..., "num_heads"

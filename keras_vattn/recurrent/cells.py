@@ -13,7 +13,7 @@ class RecurrentCell(FeatureInputs, keras.layers.Layer):
     Before the loop, `project_inputs` multiplies all inputs by W, and `loop_kernels` casts and concatenates the kernels.
     Inside the loop, `step` computes the gates and the states. A call runs all three methods for one step. The upper
     cells of a stack receive their inputs inside the loop, so they use `upper_kernels` and `upper_step`. Decoders apply
-    dropout outside the cell, because a Keras cell caches its dropout mask and fails on a second trace.
+    dropout outside the cell: a Keras cell caches its dropout mask, and a cached mask fails if the step is traced again.
 
     A subclass defines `step` and sets three class attributes: `num_states`, the number of states (B, units);
     `num_gates`, the number of gates of width `units`; and `context_gates`, a slice that selects the gates to which the
