@@ -11,9 +11,9 @@ key.json contains the names; do not show it to the raters. Each rater fills in t
 sheet.csv: 5 flawless, 4 good, 3 adequate, 2 poor, 1 incomprehensible (Stent et al. 2005). `--label` selects which
 output of a run is rated: MAP (ved), translation (nmt), caption (captioning).
 
-`read` prints three tables. The first contains the mean rating of each model, with a 95% interval over outputs. The
-second contains the mean difference between each pair of models, paired by source, with a 95% interval and the p-value
-of Wilcoxon's signed-rank test. The third contains Spearman's correlation between each pair of raters.
+`read` prints up to three tables. The first contains the mean rating of each model, with a 95% interval over outputs.
+The second contains the mean difference between each pair of models, paired by source, with a 95% interval and the
+p-value of Wilcoxon's signed-rank test. The third contains Spearman's correlation between each pair of raters.
 """
 
 import argparse
@@ -104,7 +104,7 @@ def read_ratings(path, num_rows):
 
 
 def report(key, sheets):
-    """Return the three tables for filled-in sheets as one text."""
+    """Return the tables for filled-in rating sheets, joined into one string."""
     try:
         rows = json.loads(pathlib.Path(key).read_text(encoding="utf-8"))["rows"]
     except (OSError, ValueError, KeyError, TypeError) as error:

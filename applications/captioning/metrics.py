@@ -110,7 +110,7 @@ def pointing(weights, cells, words, kinds):
     """Return the fraction of words for which the attention points at the region described by the word.
 
     The attention points at the region with the largest weight. If n regions tie, and the correct region is one of them,
-    the word counts 1/n. Equal weights therefore score exactly the chance level 1/R.
+    the word counts as 1/n. Equal weights therefore score exactly the chance level 1/R.
 
     Args:
         weights: For each caption, an array (T, R) with the weights of each word.

@@ -131,7 +131,7 @@ class Comparison:
 
     def _digest_of_data(self, run_options):
         parts = self.application.read(run_options)
-        # Programs with `--other` define this layout as an `Uncertainty`. Other programs define it as a plain function.
+        # The layout is an `Uncertainty` object in programs with `--other`, and a plain function in all other programs.
         if "uncertainty" in getattr(self.options, "layout", ()) and hasattr(self.options, "other"):
             self.application.layouts["uncertainty"].require(run_options, parts, self.options.other)
         return digest_of(parts)

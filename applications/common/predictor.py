@@ -1,4 +1,4 @@
-"""Computes predictions of a classifier, at the mean of the attention and with sampled attention or dropout.
+"""Computes predictions of a classifier: with mean attention, with sampled attention, and with sampled dropout masks.
 
 Shapes: M samples, N examples, C classes.
 """

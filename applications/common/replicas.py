@@ -1,7 +1,7 @@
 """Creates the strategy for training on several replicas, and checks that all workers have the same options and data.
 
 Every worker runs the whole program: it reads the data, fits the codec, builds the model and takes part in each step,
-with the same callbacks. Only the folders differ: the first worker writes into the folder of the run, all other workers
+with the same callbacks. Only the folders differ. The first worker writes into the folder of the run; all other workers
 write into temporary folders. The first worker changes a run's folder only after all workers have called `agree`.
 See tests/applications/common/test_replicas.py.
 """

@@ -18,7 +18,7 @@ _locked = []
 
 
 def lock(path):
-    """Lock a run folder for this process, until `unlock`; raise `InputError` if another process has locked it."""
+    """Lock a run folder until this process calls `unlock`. Raise `InputError` if another process has locked it."""
     _locked.append(_flock(path, fcntl.LOCK_EX))
 
 

@@ -130,7 +130,7 @@ class Emission:
         return self._value_projection(memory if self._width is None else memory[..., : self._width])
 
     def hidden(self, query, candidates):
-        """Return dropout(tanh(W_h h + b + candidates)), (B, T, K, units). h is `query`; candidates are projected."""
+        """Return dropout(tanh(W_h h + b + candidates)), (B, T, K, units), for h = `query` and projected candidates."""
         return self.dropout(ops.tanh(self.query_projection(query)[:, :, None] + candidates))
 
 
@@ -142,7 +142,7 @@ class Models:
         training: Maps "source" (B, S), "target_input" (B, T) and "target" (B, T) to the objective of each target
             word in nats, (B, T), without the KL.
         encoder: Maps source ids (B, S) to the memory (B, S, D).
-        decoder: The `AttentionDecoder`; its attention computes the scores, and the expected context under the prior p.
+        decoder: The `AttentionDecoder`. Its attention computes the scores and the expected context under the prior p.
         latent: The `CategoricalAttention`, or `None` if the decoder itself samples its attention weights or context.
         posterior: Maps "source" and "target" to posterior logits (B, T, S); `None` without an inference network.
         target_embedding: The embedding of the target words, without dropout.

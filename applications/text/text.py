@@ -131,7 +131,7 @@ class Vocabulary:
 
 @dataclasses.dataclass
 class EncodingReport:
-    """Counts for a data set: truncated sentences, and the unknown tokens and all tokens after truncation."""
+    """Counts of truncated sentences, of unknown tokens and of all tokens. Tokens are counted after truncation."""
 
     num_truncated: int
     num_unknown: int

@@ -4,7 +4,7 @@ Training minimises the loss of eq. 8. y_j is a target word, a_j the context vect
 
     -E_q[sum_j log p(y_j | y_<j, z, a_<=j)] + lambda_KL (KL(q(z | x) || p(z)) + gamma_a sum_j KL(q(a_j | x) || p(a_j)))
 
-The model `ved_position` attends to a latent source position s (Deng et al. 2018) and has no KL of the attention. x_s is
+The model `ved_position` attends to a latent source position s (Deng et al. 2018). Its loss has no attention KL. x_s is
 the encoder output at s, and the decoder reads the expected x_s. log p(y_j | ...) is log sum_s p(s) p(y_j | ..., x_s)
 with `--objective marginal`, and sum_s p(s) log p(y_j | ..., x_s) with `--objective hard`.
 """

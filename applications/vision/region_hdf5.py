@@ -57,12 +57,12 @@ class HDF5Regions(Regions):
 
 def checked(place, features, boxes):
     """Return boxes (n, 4) = (x0, y0, x1, y1), clipped to the image. Raise an `InputError` that begins with `place` if a
-    feature (n, D) is NaN or infinite, or if a box is outside the image."""
+    feature (n, D) is NaN or infinite, or if a box is outside the image or has x0 > x1 or y0 > y1."""
     if not np.isfinite(features).all():
         raise InputError(f"{place}: expected finite features. Received: NaN or infinity")
     inside = (boxes >= -_TOLERANCE) & (boxes <= 1.0 + _TOLERANCE)
     if not inside.all() or (boxes[:, 2:] < boxes[:, :2]).any():
-        raise InputError(f"{place}: expected boxes x0, y0, x1, y1 from 0 to 1. Received: a box outside the image")
+        raise InputError(f"{place}: expected boxes 0 <= x0 <= x1 <= 1, 0 <= y0 <= y1 <= 1. Received: other boxes")
     return boxes.clip(0.0, 1.0)
 
 

@@ -289,7 +289,7 @@ def _title_of(name):
 
 
 def table_3(comparison):
-    """Summarize `--documents` with every run; return a ROUGE-1 table that includes Table 3 of Chien and Wang 2019."""
+    """Let every run summarize `--documents`. Return a ROUGE-1 table that includes Table 3 of Chien and Wang 2019."""
     options = comparison.options
     folder = f"table_3_{digest_of(read_topics(options.documents, options.references))[:12]}"
     words = ["--documents", options.documents, "--references", options.references, "--document", options.document]

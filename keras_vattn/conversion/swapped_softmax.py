@@ -68,7 +68,7 @@ class SwappedSoftmaxAttention:
     """Mixin for converted attention layers that compute their weights with a `SwappedSoftmax`."""
 
     def __call__(self, *arguments, **options):
-        # Do not collect keys if there is a cache: cached keys are rotated, and inference with a cache needs no KL.
+        # With a cache, do not collect keys. The prior cannot read cached keys, because they contain rotary embeddings.
         token = _KEYS.set([] if options.get("cache") is None else None)
         try:
             result = super().__call__(*arguments, **options)

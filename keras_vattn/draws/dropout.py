@@ -17,7 +17,7 @@ RATE_NAMES = ("rate", "dropout", "recurrent_dropout", "feature_dropout", "dropou
 
 
 def has_dropout(layer):
-    """Return whether dropout is applied in training by a layer, its `cell` or, in a decoder, one of its parts."""
+    """Return whether a layer has dropout. The check includes the `cell` of a layer and the `parts()` of a decoder."""
     owners = [layer, getattr(layer, "cell", None)]
     # With query chunks, an attention layer generates dropout masks itself, instead of calling a dropout layer.
     has_chunks = getattr(layer, "query_chunk_size", None) is not None

@@ -91,7 +91,7 @@ class Sampler:
         normalizations = [x for x in self.layers if self.dropouts and isinstance(x, layers.BatchNormalization)]
         # `None` overrides the request of an outer `drawn_from` to sample dropout.
         self._training = dict.fromkeys(all_dropouts, True if dropout else None) | dict.fromkeys(normalizations, False)
-        # `Draws()` sets no seed, so a layer uses its seed generator, which returns seeds of the `SeededScope`.
+        # `Draws()` contains no seed: layers read their seed generators, whose state the `SeededScope` replaces.
         self._draws = dict.fromkeys(filter(is_stochastic, self.layers), Draws() if posterior else None)
         for layer in [*self.dropouts, *normalizations]:
             follow_requests(layer)
@@ -218,7 +218,7 @@ def _draws_per_call(batch, num_samples, max_rows):
 
 
 def _join(*batches):
-    """Concatenate the outputs (num_samples, B, ...) of all batches to arrays (num_samples, N, ...)."""
+    """Concatenate the outputs (num_samples, B, ...) of all batches into one array (num_samples, N, ...)."""
     shapes = [(x.shape[0], *x.shape[2:]) for x in batches]
     if len(set(shapes)) > 1:
         raise ValueError(

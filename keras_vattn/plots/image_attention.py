@@ -180,8 +180,8 @@ def _per_panel(name, values, ndim, shape, num_panels=None):
 def _check(image, weights, boxes, spread):
     if image.shape[2] != 3 or image.dtype != np.uint8:
         raise ValueError(
-            "Images must be (height, width, 3) of uint8. Received: "
-            f"images of shape {image.shape} and type {image.dtype}"
+            "Images must have shape (height, width, 3) and dtype uint8. Received: "
+            f"an image of shape {image.shape} and dtype {image.dtype}"
         )
     num_regions = len(weights)
     if boxes.shape != (num_regions, 4) or (spread is not None and len(spread) != num_regions):

@@ -116,8 +116,8 @@ def test_many_panels_wrap_within_a_page():
 @pytest.mark.parametrize(
     "changed, message",
     [
-        ({"images": WHITE / 255}, r"shape \(4, 8, 3\) and type float64"),
-        ({"images": WHITE[:, :, :1]}, r"shape \(4, 8, 1\) and type uint8"),
+        ({"images": WHITE / 255}, r"shape \(4, 8, 3\) and dtype float64"),
+        ({"images": WHITE[:, :, :1]}, r"shape \(4, 8, 1\) and dtype uint8"),
         ({"images": [WHITE] * 3}, "`images` must be one array, or 2 arrays, one per panel. Received: 3 arrays"),
         ({"images": WHITE[:, :, 0]}, r"`images` must be a non-empty array of shape \(height, width, 3\)"),
         ({"weights": []}, r"`weights` must be a non-empty array of shape \(regions,\)"),
