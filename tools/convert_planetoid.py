@@ -78,7 +78,7 @@ def read_pickle(path):
     """Return the array or the dictionary in a pickle file. A sparse matrix is converted to a dense array.
 
     Raises:
-        InputError: If the file is not a pickle, or contains any other object.
+        InputError: If the file is not a pickle, or contains an object of another type.
     """
     try:
         with open(path, "rb") as file:

@@ -140,7 +140,7 @@ def weights_report(part, weights):
 
 
 def cells_of(part):
-    """Return, for each caption of a scene, a list of the regions that its words describe; -1 for all other words."""
+    """Return a list for each caption of a scene. It contains the region that each word describes, or -1."""
     true_captions = [scenes.true_captions(scene) for scene in part.scenes]
     return [true_captions[image][text] for image, text in zip(part.image, part.texts, strict=True)]
 

@@ -5,7 +5,7 @@ import itertools
 import zipfile
 import zlib
 
-# Maps tags to `InputError` messages. TensorFlow replaces an error raised in a graph by its own, which quotes the tag.
+# Maps tags to `InputError` messages. TensorFlow replaces errors raised in a graph with errors that contain the tag.
 _messages = {}
 _numbers = itertools.count(1)
 # Errors that Keras, NumPy and h5py raise for a damaged file or a wrong format.

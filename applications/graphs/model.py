@@ -89,7 +89,7 @@ def attention(options, index, units, num_heads, **kwargs):
         kwargs |= {"alignment": bayesian.alignment(model.distribution), "kl_annealing": bayesian.annealing()}
         kwargs |= {"kl_weight": bayesian.kl_weight, "kl_reduction": alignment.kl_reduction}
         if alignment.kl_reduction == "mean":
-            # The published code averages the KL over both layers together, so each layer counts by its number of heads.
+            # The published code averages the KL over all heads of both layers, so weight a layer by its share of heads.
             kwargs["kl_weight"] *= num_heads / (network.num_heads + network.output_heads)
     if model.prior is not None:
         heads = num_heads if alignment.per_head_prior else None

@@ -12,7 +12,7 @@ KIND = Column("kind of PPL", "report.likelihood.kind")
 PERPLEXITY = Column("PPL", "report.likelihood.perplexity", logarithm=True)
 BLEU = Column("BLEU", "report.translation.bleu", 2)
 STEP = Column("s/step", "step_seconds", differs=False)
-# Metrics that `--layout uncertainty` reports for the most certain translations: title, factor to the printed unit.
+# Metrics in `--layout uncertainty`, with the title of the table and the factor by which the metric is multiplied.
 QUALITY = {"bleu": ("BLEU", 1.0), "chrf": ("chrF", 1.0)}
 
 

@@ -24,7 +24,7 @@ def require_noise(noise, num_draws):
 
 
 def uncertainty_of(log_words, target, noise=None, num_samples=1, seed=0):
-    """Return uncertainty measures of generated sentences, a dictionary of tensors. Runs in graph mode.
+    """Return a dictionary of tensors with uncertainty measures of generated sentences. Runs in graph mode.
 
     The dictionary contains the results of `keras_vattn.metrics.sequence_uncertainty`, and "log_likelihood" (B,), which
     is log p of the sentence without noise.

@@ -14,7 +14,7 @@ _FILES = ("source_vocabulary.txt", "target_vocabulary.txt")
 
 
 def embedded_pairs():
-    """Return the built-in `ParallelText` of 13,525 pairs: CLDR statements, each with five questions."""
+    """Return the built-in `ParallelText`: 2,705 statements about CLDR data, with five questions each (13,525 pairs)."""
     # tools/make_ved_questions.py wrote the file.
     return read_table(pathlib.Path(__file__).with_name("embedded.tsv.gz"), "source", "target")
 

@@ -15,7 +15,7 @@ def mixture_log_probabilities(inputs, kernel, bias, log_weights, chunk_size):
         kernel: W, float32 (D, V).
         bias: b, float32 (V,).
         log_weights: Float32 (N, K).
-        chunk_size: Maximum number of input vectors per chunk. A row has K vectors, and a chunk has at least one row.
+        chunk_size: Maximum number of input vectors per chunk. If K is larger, a chunk is one row (K vectors).
     """
 
     @custom_gradient

@@ -42,8 +42,8 @@ def latent_mutual_information(means, log_scales, num_samples=1, seed=0):
     """Return the mutual information between inputs x and their Gaussian latent variable z under q, in nats.
 
     The mean KL(q(z | x) || p(z)) is the sum of I(x; z) and KL(q(z) || p(z)). So z may contain no information about x
-    even if the mean KL is large. The Monte Carlo estimate is at most log N, so use a thousand inputs, or all inputs if
-    there are fewer. `keras_vattn.metrics.mutual_information` measures the disagreement between predictions instead.
+    even if the mean KL is large. The Monte Carlo estimate cannot exceed log N. Use about a thousand inputs, or all
+    inputs if there are fewer. `keras_vattn.metrics.mutual_information` measures the disagreement between predictions.
 
     Formula:
         I(x; z) = 1/N sum_i bb E_(z ~ q(z | x_i))[log q(z | x_i) - log q(z)], quad q(z) = 1/N sum_i q(z | x_i)

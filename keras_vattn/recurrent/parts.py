@@ -65,7 +65,7 @@ class Part:
         return {}, {}
 
     def after(self, results, memory, noise, training):
-        """If `leaves_loop` is set, return the part's results for all steps, (B, T, ...), without side effects."""
+        """Return the results for all steps, (B, T, ...), without side effects. Called only if `leaves_loop` is set."""
         return {}
 
     def kept(self, inputs):

@@ -152,7 +152,7 @@ class StochasticDecoder(RecurrentDecoder):
         return ops.concatenate([self.latent.initial_kernel(size, dtype) for _ in range(2)], axis=-1)
 
     def _initialize_prior_bias(self, shape, dtype=None):
-        """Return the initial bias of p: mean 0 and the initial log sigma of q. Equal sigmas minimize the initial KL."""
+        """Return 0 for the mean of p, and q's initial value for log sigma. Equal sigmas minimize the initial KL."""
         mean = ops.zeros(self.latent.units, dtype)
         return ops.concatenate([mean, ops.full_like(mean, self.latent.initial_log_scale)])
 

@@ -13,9 +13,9 @@ GRADIENTS = "_keras_vattn_gradients"
 def custom_gradient(function):
     """Decorator like `tf.custom_gradient` that does not keep graphs and layers in memory.
 
-    In graph mode, TensorFlow's registry stores the gradient of every call, and the tensors and layers that the gradient
-    reads, until the process ends. This decorator stores the gradient in the graph of the call, and only a weak
-    reference to the graph in the registry.
+    In graph mode, TensorFlow adds the gradient function of every call to a global registry and never removes it, so the
+    tensors and layers that the function reads stay in memory. This decorator stores the gradient function in the graph
+    instead. The registry contains only a weak reference to the graph.
 
     Args:
         function: Function of tensors that returns its result and its gradient function.
