@@ -87,8 +87,8 @@ def evenly(count, maximum):
 
 
 def joined(shown_by_model):
-    """Merge the examples of several models, a dictionary from model names to `Shown`, into one `Shown`. Samples with
-    the same first line (the source) are merged. Alignments of the same sentence become panels of one plot."""
+    """Merge the `Shown` of several models into one `Shown`. The argument maps model names to `Shown`. Samples with the
+    same first line (the source) are merged. Alignments of the same sentence become panels of one plot."""
     samples, alignments = {}, {}
     for name, shown in shown_by_model.items():
         for place, sample in enumerate(shown.samples):

@@ -17,8 +17,8 @@ NUM_CLASSES = 3
 
 
 class Classifier(tf.Module):
-    """Exports `predict` and, if attention or dropout is random, `sample`. `features` are unscaled, as in the file that
-    the program reads. `edges` are distinct (source, target) pairs, no self-loops; an undirected edge is two pairs."""
+    """Exports `predict` and, if attention or dropout is random, `sample`. Both scale the `features` as in training.
+    `edges` are distinct (source, target) pairs without self-loops. An undirected edge is two pairs."""
 
     def __init__(self, run):
         super().__init__(name="classifier")

@@ -84,8 +84,8 @@ def read_other(options, evaluation):
 def gold_links(path, text):
     """Read gold alignments; return a list with the `Links` of each pair.
 
-    Line n of the file, plain or .gz, lists the links of pair n: ``i-j`` is sure, ``ipj`` or ``i?j`` is possible. A
-    blank line means a pair without links. tools/links_to_pharaoh.py converts a table with one link per line.
+    Line n lists the links of pair n: ``i-j`` is sure, ``ipj`` or ``i?j`` is possible. A blank line means no links. The
+    file may be a .gz file. tools/links_to_pharaoh.py converts a table with one link per line.
     """
     if text.skipped:
         raise InputError(f"{path}: {text.skipped} pairs were skipped, so the lines of the file do not match the pairs.")

@@ -68,7 +68,7 @@ class Model:
 
     @property
     def inference_without_draws(self):
-        """The value of `--inference` without sampling. Exports and translations during training use it."""
+        """A value of `--inference` that does not sample, for exports and for translations during training."""
         return "soft" if self.objective == "soft" or self.is_continuous else "exact"
 
     def parse(self, name):

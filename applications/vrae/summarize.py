@@ -94,7 +94,7 @@ def means(figures):
 
 
 class Summarizer:
-    """Orders the sentences of a document with the model of a `Run`. `document`: see the option --document."""
+    """Orders the sentences of a document with the model of a `Run`. `document` is a value of the option --document."""
 
     def __init__(self, run, document="mixture"):
         self._writer, self._words = Writer(run), run.codec

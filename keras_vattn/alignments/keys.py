@@ -49,11 +49,11 @@ class Keys:
         raise NotImplementedError(f"{type(self).__name__} does not implement `any_valid`.")
 
     def spread(self, row_value):
-        """Give each entry the value of its row: row -> entry. The result broadcasts to the shape of the entries."""
+        """Return the value of each entry's row: row -> entry. The result broadcasts to the shape of the entries."""
         raise NotImplementedError(f"{type(self).__name__} does not implement `spread`.")
 
     def per_entry(self, key_value):
-        """Give each entry the value of its key: key -> entry. The result broadcasts to the shape of the entries."""
+        """Return the value of each entry's key: key -> entry. The result broadcasts to the shape of the entries."""
         raise NotImplementedError(f"{type(self).__name__} does not implement `per_entry`.")
 
     def average(self, value):
@@ -100,7 +100,7 @@ class Keys:
         return self.zero_masked(log_weights(self.mask_out(logits)))
 
     def count(self, like):
-        """Return the number of valid entries of each row, float32. `like` is an array with one value per entry."""
+        """Return the number of valid entries of each row as float32. `like` is an array with one value per entry."""
         return self.sum(ops.ones_like(like, "float32"))
 
     def of_count(self, function, like):

@@ -88,7 +88,7 @@ class LogNormal(Alignment):
         return keys.of_count(row_floor, logits)
 
     def _entry_floor(self, scale):
-        """Return the KL of one weight if log S has the same mean in q and p. `scale` is its standard deviation in p."""
+        """Return the KL of one weight S if log S has the same mean in q and p. `scale` is the sd of log S in p."""
         ratio = self.sigma / scale
         return 0.5 * (ratio**2 - 1.0) - math.log(ratio)
 

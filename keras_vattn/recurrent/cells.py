@@ -102,7 +102,7 @@ class RecurrentCell(FeatureInputs, keras.layers.Layer):
         return product(inputs, self.kernel) + ops.cast(self.bias, inputs.dtype)
 
     def loop_kernels(self):
-        """Return the kernels for `step`, a dictionary of tensors, cast and concatenated once before the loop."""
+        """Return a dictionary of the kernels that `step` needs. Call this method once, before the loop."""
         kernels = {"recurrent": self.recurrent_kernel}
         if self.context_kernel is not None:
             kernels["context"] = self.context_kernel
