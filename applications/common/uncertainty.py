@@ -41,7 +41,7 @@ def gradient_norms(model, inputs, value_of, drops):
         noise = keras_vattn.Sampler(model, dropout=True).drawn_from(random.as_seed(0))
     with noise, tf.GradientTape(persistent=True) as tape:
         likelihood = tf.reduce_mean(value_of(model(inputs, training=True)))
-        # Compute the KL in inference mode, which uses the final KL weight: weights.npz lacks the step of the annealing.
+        # Inference mode uses the final KL weight. Training mode would need the annealing step, which weights.npz lacks.
         model(inputs, training=False)
         divergence = sum(keras_vattn.divergences(model, weighted=True).values(), tf.zeros(()))
     norms = {}

@@ -229,7 +229,7 @@ def _alignments(run, graph, nodes):
                 draws.append(attend()[1].numpy())
         if draws:
             spread[layer] = np.std(draws, axis=0)
-    # Append a self-loop for every node, because the layers append the same self-loops.
+    # Append a self-loop for every node, to match the attention weights: those of the self-loops come last.
     ends = np.concatenate([graph.edges, np.repeat(np.arange(len(graph.labels))[:, None], 2, axis=1)])
     for node in nodes:
         links = np.flatnonzero(ends[:, 1] == node)

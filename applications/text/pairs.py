@@ -93,7 +93,7 @@ def write_samples(path, rows):
 
     `rows` is a list of samples. A sample is a list of (label, sentence), each written as one line.
     """
-    # Write each sentence on one line, although sentences from a table may contain line breaks.
+    # Sentences from a table may contain line breaks. Replace line breaks with spaces.
     texts = [[f"{label:12}{' '.join(sentence.split())}" for label, sentence in row] + [""] for row in rows]
     first, some = ([line for row in random_rows(len(texts), most) for line in texts[row]] for most in (5, 200))
     write_text_atomically(path, "\n".join(some) + "\n")

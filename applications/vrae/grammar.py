@@ -47,8 +47,8 @@ def sentences(count, seed=0):
 
 
 def parse(sentence):
-    """Return a dictionary with the word in each slot, such as "verb", or `None` if the sentence is not grammatical. In
-    a sentence without an adjective or a time, the word in this slot is "".
+    """Return a dictionary with the word in each slot, such as "verb", or `None` if the sentence is not grammatical. The
+    value of "adjective" is "" if the sentence has no adjective, and the same holds for "time".
 
     >>> parse("two tired doctors read a book")["verb"], parse("two tired doctors reads a book")
     ('read', None)

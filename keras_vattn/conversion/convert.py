@@ -308,7 +308,7 @@ def _functional_class():
 
 @functools.cache
 def _class_of(original, mixin=None, redirects=False):
-    """Return the converted subclass of `original`. If `redirects`, it calls a softmax layer, not Keras's."""
+    """Return the converted subclass of `original`. `redirects`: whether to replace Keras's softmax with a layer."""
     mixins = {MultiHeadMixin: (HeadsWithPadding, MultiHeadMixin), None: ()}.get(mixin, (mixin,))
     base = original
     if original is keras.layers.MultiHeadAttention:

@@ -119,7 +119,7 @@ def export_draws(
 def _resources(model, preprocessor):
     """Return the lookup tables and asset files of a model and a preprocessor, so that the SavedModel includes them.
 
-    TensorFlow does not track objects that a function, method or partial references, so this function finds them.
+    TensorFlow does not track objects that only functions, methods or `functools.partial` objects refer to.
     """
     resources = tf.saved_model.experimental.TrackableResource, tf.saved_model.Asset
     sources, pending = {id(model): model}, [preprocessor]

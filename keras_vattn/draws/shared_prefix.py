@@ -18,7 +18,7 @@ import tensorflow as tf
 from keras_vattn.draws.batches import flat_tensors, repeated
 
 _RANDOM = re.compile("Random|TruncatedNormal|Multinomial|Rng")
-# Maximum number of cuts that `_cut` tries. If it accepts none of them, all operations run for every draw.
+# Maximum number of cuts that `_cut` tries. If all cuts fail, every draw runs all operations.
 _MAX_ROUNDS = 16
 
 

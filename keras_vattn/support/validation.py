@@ -92,7 +92,7 @@ def refuse_ignore_class(name, weights, ignore_class):
 
 def refuse_unread(owner, beside, **defaults):
     """Raise ValueError if an attribute that has no effect differs from its default. The message also shows the
-    attribute `beside`, which is the reason why it has no effect."""
+    attribute `beside`, whose value is the reason."""
     names = [name for name, default in defaults.items() if getattr(owner, name) != default]
     if names:
         received = ", ".join(f"{name}={getattr(owner, name)!r}" for name in (beside, *names))
