@@ -29,7 +29,7 @@ class LinearAnnealing(keras.optimizers.schedules.LearningRateSchedule):
         step: Integer or integer tensor of any shape.
 
     Returns:
-        The dimensionless weight, a float32 tensor of the shape of `step`.
+        The dimensionless weight, a float32 tensor with the shape of `step`.
 
     Raises:
         ValueError: If an argument is out of range.
@@ -77,14 +77,14 @@ class LogisticAnnealing(keras.optimizers.schedules.LearningRateSchedule):
 
     Args:
         center: Number. Step at which the logistic curve reaches 0.5.
-        slope: Positive number. Steepness per step: the curve rises from 0.27 to 0.73 within `2 / slope` steps.
+        slope: Positive number. The curve rises from 0.27 to 0.73 within `2 / slope` steps.
         final_value: Number in (0, 1]. Largest weight, also used at inference. Defaults to 1.0.
 
     Call arguments:
         step: Integer or integer tensor of any shape.
 
     Returns:
-        The dimensionless weight, a float32 tensor of the shape of `step`.
+        The dimensionless weight, a float32 tensor with the shape of `step`.
 
     Raises:
         ValueError: If an argument is out of range.
@@ -136,7 +136,7 @@ class CyclicalAnnealing(keras.optimizers.schedules.LearningRateSchedule):
         step: Integer or integer tensor of any shape.
 
     Returns:
-        The dimensionless weight, a float32 tensor of the shape of `step`.
+        The dimensionless weight, a float32 tensor with the shape of `step`.
 
     Raises:
         ValueError: If an argument is out of range.

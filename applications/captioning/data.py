@@ -61,7 +61,7 @@ def read_other(options, evaluation):
 
 
 def sources_of(options):
-    """Return the `Sources` of the images named by the options of a run."""
+    """Return the `Sources` of a run: the images or features that its options name, or built-in scenes."""
     attributes = ("color", "shape", "row", "column")
     return open_sources(options.regions, options.captions.num_scenes, attributes, SCENE_SIZE)
 

@@ -67,7 +67,7 @@ def write_results(comparison, path):
 
 def results_before(program, options):
     """Read the file `--results`, to which a comparison adds its runs; return `None` if the file does not exist. Raise
-    `InputError` if another command wrote the file, because its runs do not belong in the same table."""
+    `InputError` if another command wrote the file: one table must not mix the runs of two commands."""
     path = pathlib.Path(options.results)
     if not path.exists():
         return None

@@ -25,7 +25,7 @@ def with_names(function, *names):
 
 
 class Untracked:
-    """Wraps an attribute of a `tf.Module`, such as a Keras model, that must not become part of the SavedModel."""
+    """Wraps an object, such as a Keras model, that a `tf.Module` stores but must not write to the SavedModel."""
 
     def __init__(self, value):
         self.value = value

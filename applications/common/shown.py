@@ -108,7 +108,7 @@ def joined(shown_by_model):
             merged.title += f" ({', '.join(names)})"
 
     def label_of(label, names):
-        # Omit the names of the models if all models have the line, for example the source.
+        # If a line is the same for all models, for example the source, omit the names of the models.
         return label if len(names) == len(shown_by_model) else f"{', '.join(names)}: {label}"
 
     samples = [[(label_of(label, names), text) for (label, text), names in x.values()] for x in samples.values()]

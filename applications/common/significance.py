@@ -28,7 +28,7 @@ def mean_with_error(nats):
 
 
 def mean_interval(values):
-    """Return the `Interval` of a list of values, one per seed, from Student's t distribution."""
+    """Return an `Interval`: the mean of a list of values, one per seed, with limits from Student's t distribution."""
     with warnings.catch_warnings():
         # SciPy warns for a single value, which has no interval, and for equal values, whose interval has width 0.
         warnings.simplefilter("ignore", RuntimeWarning)

@@ -63,7 +63,7 @@ def _text_vectors(path, dimension):
                 if has_header:
                     continue
             if len(fields) <= dimension:
-                raise ValueError(f"{len(fields) - 1} numbers (line {number})")
+                raise ValueError(f"a vector with {len(fields[1:])} numbers (line {number})")
             # Count the numbers from the right, because words may contain spaces (GloVe 840B).
             yield number, b" ".join(fields[:-dimension]), fields[-dimension:]
 

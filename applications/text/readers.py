@@ -90,8 +90,8 @@ def read_parallel(source_path, target_path, skip_invalid=None):
             if None in pair:
                 shorter, longer = paths if pair[0] is None else paths[::-1]
                 raise InputError(
-                    f"{shorter} has {number - 1} lines, fewer than {longer}: line n of one file must be the source of "
-                    "line n of the other file"
+                    f"{shorter} has {number - 1} lines, fewer than {longer}: line n of one file "
+                    "and line n of the other file must form a pair"
                 )
             yield number, pair
 

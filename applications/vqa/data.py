@@ -60,7 +60,7 @@ def read_other(options, evaluation):
 
 
 def sources_of(options):
-    """Return the `Sources` of the images named by the options of a run."""
+    """Return the `Sources` of a run: the images or features that its options name, or built-in scenes."""
     return open_sources(options.regions, options.questions.num_scenes, ("color", "shape"))
 
 

@@ -195,7 +195,7 @@ class GenerateVrae(common.GenerateOptions):
             raise InputError("--num: omit this option, because --mode reconstruct decodes each line once.")
         for name in ("temperature", "top_p"):
             if self.mode != "new" and getattr(self, name) is not None:
-                raise InputError(f"--{name.replace('_', '-')}: only --mode new samples words.")
+                raise InputError(f"--{name.replace('_', '-')} requires --mode new, which samples words.")
 
     def check_run(self, options):
         if self.mode != "new" and options.model == "lstm":

@@ -58,7 +58,7 @@ def dirichlet_divergence(concentration, prior_concentration, keys):
 @custom_gradient
 def _entries(a, b, prior, row):
     """Return one term of the KL for each key. The custom gradient with respect to a and b is the gradient of the whole
-    KL, including its dependence on the sums A and B. Therefore `prior` and `row` get no gradient."""
+    KL. It includes the paths through `prior` and `row`, which depend on a and b, so these two get no gradient."""
     b_bent, b_slope = prior
     total_relative, total_quotient, total_ratio, a_row, b_row = row
     relative, quotient = (b - a) / a, b / a

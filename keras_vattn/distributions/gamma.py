@@ -71,7 +71,7 @@ def divergence_at_equal_means(k, log_concentration):
 def _weibull_to_gamma(q, p, name=None):
     if q.sums_to_one and p.log_rate < _LARGEST_LOG_RATE:
         return _divergence_from_products(q, p)
-    # The mean of q affects only the gap alpha (e^d - 1 - d), which is at least 0; d is log E_q[S] - log E_p[S].
+    # KL = (KL at equal means) + alpha (e^d - 1 - d), with d = log E_q[S] - log E_p[S] for a weight S.
     gap = scaled_exponential_gap(p.log_concentration, q.log_mean() - p.log_mean())
     return q.keys.sum(gap + divergence_at_equal_means(q.k, p.log_concentration))
 

@@ -60,7 +60,7 @@ class LatentLogLikelihood(keras.layers.Layer):
     0.42
     """
 
-    # Read sampling requests like the attention, so that both use the same objective under `posterior_draws`.
+    # Read sampling requests, as `CategoricalAttention` does: under `posterior_draws`, both use the same objective.
     draws = DRAWS
 
     def __init__(self, objective="elbo", **kwargs):
@@ -110,7 +110,7 @@ class LatentLogLikelihood(keras.layers.Layer):
         log_posterior = log_prior if log_posterior is None else log_posterior
         value = self._value(pair, log_likelihood, log_prior, log_posterior, mask, training)
         if mask is not None:
-            # Keras would propagate only the mask of `log_likelihood`. Attach `mask`, which also covers `log_prior`.
+            # Keras would propagate only the mask of `log_likelihood`. Attach `mask`, which combines both masks.
             keras_private.set_mask(value, mask)
         return value
 

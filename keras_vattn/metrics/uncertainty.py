@@ -179,8 +179,8 @@ def risk_coverage_area(draws, labels, uncertainty=None):
     Examples are accepted in order of increasing uncertainty. The risk at coverage k / N is the fraction of mistakes
     among the first k examples. If all examples are equally uncertain, the area is the error rate.
 
-    Examples with equal uncertainty may be accepted in any order. The area is the mean over all these orders: each of
-    the examples counts as a fractional mistake, equal to the error rate among them.
+    The order of examples with equal uncertainty is arbitrary, so the area is the mean over all their orders. If m of n
+    such examples are mistakes, each of the n examples counts as m / n mistakes.
 
     Formula:
         "area" = 1/N sum_(k=1)^N "risk"_k, quad "risk"_k = 1/k sum_(i=1)^k "mistake"_i

@@ -109,7 +109,7 @@ class AttentionDecoder(RecurrentDecoder):
         require_dtype(self, "attention", self.attention)
         self.num_layers = positive_integer("num_layers", num_layers)
         self.query = one_of("query", query, QUERIES)
-        # `get_config` returns this name, if a name was passed.
+        # If `feeding` is a name, `get_config` returns the name instead of a serialized object.
         self._feeding_name = feeding if isinstance(feeding, str) else None
         self._feeding = resolve(feeding, FEEDINGS, Feeding, "feeding")
         self.residual = boolean("residual", residual)

@@ -5,9 +5,9 @@ from keras import ops
 class Feeding:
     """Selects the attention result that a decoder passes to its cell, and the weights that update the score's state.
 
-    `Feeding` is a base class. A subclass overrides the method `context`. If the result has another width than the
-    attention context, the subclass also overrides `width`. To save a model, register the subclass with
-    `keras.saving.register_keras_serializable`, and return the arguments of the constructor from `get_config`.
+    `Feeding` is a base class. A subclass overrides the method `context`. If the result of `context` is wider or
+    narrower than the attention context, the subclass also overrides `width`. To save a model, register the subclass
+    with `keras.saving.register_keras_serializable`, and return the arguments of the constructor from `get_config`.
 
     Example:
 

@@ -1,9 +1,9 @@
 """Access private names of Keras and TensorFlow. Other modules must not use private names.
 
 The only exceptions are three methods of Keras that our classes override: `_get_own_losses` in `StochasticLayer`,
-`_compute_attention` in `MultiHeadMixin`, and the undocumented `inner_loop` in `fast.LSTM`. `FEATURES` lists the feature
-that needs each private name, and what happens in a version of Keras or TensorFlow without this name. If a new version
-changes a name, tests/support/test_keras_private.py fails.
+`_compute_attention` in `MultiHeadMixin`, and the undocumented `inner_loop` in `fast.LSTM`. `FEATURES` lists the private
+names, the features that need them, and what happens in a version of Keras or TensorFlow without a name. If a new
+version changes a name, tests/support/test_keras_private.py fails.
 """
 
 import contextlib

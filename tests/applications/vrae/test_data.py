@@ -72,7 +72,7 @@ def test_invalid_calls(run_of, tmp_path):
     run = run_of(VRAE_CASE).path
     VRAE_CASE.fails("--input: --mode new reads no input", "generate", "--run", run, "--input", tmp_path / "lines.txt")
     rebuild = VRAE_CASE.answers_of(run)
-    VRAE_CASE.fails("--temperature: only --mode new samples words", *rebuild, "--temperature", 2)
+    VRAE_CASE.fails("--temperature requires --mode new, which samples words", *rebuild, "--temperature", 2)
     VRAE_CASE.fails("--num: omit this option, because --mode reconstruct decodes each line once", *rebuild, "--num", 2)
     between = ("generate", "--run", run, "--mode", "interpolate")
     VRAE_CASE.fails("--mode interpolate: expected at least two lines", *between, standard_input=b"a dog\n")
