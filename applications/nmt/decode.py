@@ -76,7 +76,7 @@ class Translator(PairModule):
 
     @in_graph(IDS)
     def beam(self, source):
-        """Return the best hypotheses: ids (B, L), lengths, scores and log_probabilities (B,), weights (B, L, S)."""
+        """Return the best hypothesis for each source: the results of `beam_search` (B, ...) and "weights" (B, L, S)."""
         return {name: x[:, 0] for name, x in self._search(source, 1).items()}
 
     @in_graph(IDS, IDS, IDS)

@@ -26,7 +26,7 @@ _PLAIN = ("width", "max_regions", "use_boxes", "scale")
 _EXTRACTOR = "extractor"
 # Maximum number of float32 features in memory (256 MB). The features in larger files are read batch by batch.
 _MOST_IN_MEMORY = 2**26
-# Numbers of batches to read in parallel and to prefetch. They are constant, so memory use is equal on all machines.
+# Numbers of batches to read in parallel and to prefetch. They are constant, so that all machines need the same memory.
 _PARALLEL_BATCHES = 4
 _WAITING_BATCHES = 2
 # Minimum width and height of a displayed box, as a fraction of the image size.

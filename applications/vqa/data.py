@@ -18,7 +18,7 @@ from applications.vqa.answers import answer_vocabulary, count_votes
 from applications.vqa.questions import Questions, read_questions, split_by_image
 
 QUESTIONS_PER_SCENE = 6
-# One region is enough to answer a question of these types: the latent alignment of updown selects one region.
+# Types of questions that one region can answer. The latent alignment of updown selects only one region.
 BUILT_IN_TYPES = ("color", "shape", "attribute", "number", "opinion")
 
 

@@ -151,7 +151,7 @@ def _updown(options, inputs, embedding, num_answers):
 
     encoder = keras_vattn.fast.LSTM(units, use_cudnn=options.fit.use_cudnn, name="question_encoder")
     score = keras_vattn.Additive(units, use_bias=False, name="score")
-    # Build the score here, so that weight paths are equal in all models and one model can initialise another.
+    # Build the score here, so that its weights have the same paths in all models, and one model can initialise another.
     score.build((None, 1, units), (None, max_regions, width))
     # V [x; q] uses separate kernels for x and q, so each region is projected only once.
     region_projection = keras.layers.Dense(units, use_bias=False, name="region_projection")

@@ -5,9 +5,9 @@ class Alignment:
     """Base class of the alignments. An alignment maps logits to a distribution over source positions.
 
     A reparameterised alignment adds noise to the logits, in log space, and applies a softmax. All arrays are float32.
-    The argument `keys`, a `keras_vattn.Keys`, defines which logits belong to the same query and which are masked. To
-    support every layout, (B, T, S), (B, H, T, S) for heads and (E,) for edges, an alignment reduces and broadcasts with
-    the methods of `keys` instead of along a fixed axis.
+    The argument `keys`, a `keras_vattn.Keys`, defines which logits belong to the same query and which are masked. The
+    shape of the logits is (B, T, S), (B, H, T, S) with heads, or (E,) for the edges of a graph. An alignment therefore
+    reduces and broadcasts with the methods of `keys`, not along a fixed axis.
 
     This base class is deterministic. A subclass overrides some methods, and sets `is_stochastic` if it draws. To
     support a KL(q || p), it defines `posterior`, which maps logits to a TensorFlow Probability distribution of the

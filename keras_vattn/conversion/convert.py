@@ -174,7 +174,7 @@ def converted_drawing_layers(model):
 
 def _save_to_preset(self, preset_dir, *arguments, **options):
     raise ValueError(
-        "A preset can contain only KerasHub classes: use `save`. To write a preset, convert the model with "
+        "A preset can contain only KerasHub classes. Use `save` instead. To write a preset, convert the model with "
         "`to_deterministic`, which removes the priors, and call `to_bayesian` after `from_preset`. Received: "
         f"preset_dir={preset_dir!r}"
     )

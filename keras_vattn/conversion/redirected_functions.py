@@ -32,7 +32,7 @@ from keras import ops
 # Name of the softmax layer that the conversion adds to an attention layer without a softmax layer.
 SOFTMAX_NAME = "drawn_softmax"
 _NAMES = {"softmax", "dot_product_attention"}
-# The softmax layer that the copied functions call; set while this thread calls an attention layer.
+# The softmax layer that the copied functions call. It is `None` unless this thread is calling an attention layer.
 _SUBSTITUTE = contextvars.ContextVar("substitute_softmax", default=None)
 
 

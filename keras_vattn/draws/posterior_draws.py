@@ -22,17 +22,17 @@ def posterior_draws(model, seed=None, temperature=None):
     """Make all stochastic layers of a model sample from their posterior at inference, as in training, without dropout.
 
     The context applies only to the thread or coroutine that enters it. Inside it, the layers sample in every call. They
-    also sample in `predict`, `evaluate` and the validation of `fit`, for the model and its inner models, because Keras
-    compiles new functions for the context. Contexts can be nested, and can exit in any order. A call uses the innermost
-    open context; `predict` and `evaluate` use the innermost open context of their model. If you call `compile` inside a
-    context, enter a new context before `predict` or `evaluate`.
+    also sample in `predict`, `evaluate` and the validation of `fit`, for the model and its inner models. Contexts can
+    be nested, and can exit in any order. A call uses the innermost open context; `predict` and `evaluate` use the
+    innermost open context of their model. If you call `compile` inside a context, enter a new context before `predict`
+    or `evaluate`.
 
     The replica threads of `tf.distribute` do not inherit the context, so enter it inside the function that
     `strategy.run` runs. `predict` and `evaluate` of a model with several replicas raise ValueError.
 
     Your own `tf.function` samples in every thread if it was traced inside the context, and in no thread if it was
-    traced outside. If a second model shares layers with `model`, this rule also holds for its compiled functions. To
-    sample in `predict` of a model, pass the model itself to `posterior_draws`, not one of its layers.
+    traced outside. The same rule applies to `predict` and `evaluate` of a second model that shares layers with `model`.
+    To make `predict` sample, pass the model itself to `posterior_draws`, not one of its layers.
 
     Args:
         model: A `keras.Model` or layer.

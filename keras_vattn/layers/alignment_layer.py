@@ -131,10 +131,10 @@ class AlignmentLayer(StochasticLayer):
         Returns:
             A dictionary of float32 arrays (B, T), or (B, H, T) with heads:
             - `"posterior_entropy"`: entropy of the weights at the mean of the posterior.
-            - `"prior_entropy"`: with posterior logits, entropy of the weights at the mean of the prior; with a
-              contextual prior, entropy of Psi over a query's keys (T is 1 if all queries share Psi); otherwise missing.
-            - `"weights_sd"`: standard deviation of a sampled weight, averaged over the valid keys. If it is below 1e-3,
-              the weights are almost deterministic. The noise of a Gaussian context does not affect it.
+            - `"prior_entropy"` if the call has posterior logits: entropy of the weights at the mean of the prior.
+            - `"prior_entropy"` of a contextual prior: entropy of Psi over a query's keys. T is 1 if queries share Psi.
+            - `"weights_sd"`: standard deviation of a sampled weight, averaged over the valid keys. Below 1e-3, the
+              weights are almost deterministic. The noise of a Gaussian context is not included.
         """
         scored = self._scored(arguments, options)
         return self.variational.statistics(scored, self.current_step, num_samples, random.as_seed(sample_seed))

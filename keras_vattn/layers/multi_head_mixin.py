@@ -100,7 +100,7 @@ class MultiHeadMixin(ChunkedAttention):
         claim(self, "prior", self.alignment_prior)
         if self.attention_axes is not None and not AttentionAxes(self.attention_axes, len(query_shape)).are_valid:
             raise ValueError(
-                "`attention_axes` must be different axes of the inputs, and cannot include the last one. "
+                "`attention_axes` must be distinct axes of the inputs, and cannot include the last one. "
                 f"Received: attention_axes={self.attention_axes}, query.shape={tuple(query_shape)}"
             )
         super().build(query_shape, value_shape, key_shape)

@@ -27,8 +27,8 @@ def fit_temperature(logits, labels):
         labels: Integers (N,).
 
     Returns:
-        A float. It is 0.01 if every label has the largest logit, and 100 if most labels have the smallest logit,
-        because these are the limits of the search.
+        A float between the limits of the search, 0.01 and 100. It is 0.01 if every label has the largest logit, and
+        100 if every label has the smallest logit.
 
     Raises:
         ValueError: If the logits are not finite, or a label is not in [0, C).

@@ -30,7 +30,7 @@ def alignment_heat_map(
         panel_titles: List of P strings, or `None`. Defaults to `None`.
         title: Title of the figure, or `None`. Defaults to `None`.
         spread: Standard deviations of the weights over samples, with the shape of `weights`, or `None`. Each deviation
-            is shown as an orange circle with proportional area; a circle that fills its cell means 0.5. In a sequence,
+            is shown as an orange circle with proportional area. At 0.5, the circle fills its cell. In a sequence,
             `None` stands for a panel without circles. Defaults to `None`.
         panels_per_row: Number of panels in a row. `None` chooses a number that fits on a page. Defaults to `None`.
         path: Path of a PNG file to write (atomically), or `None`. Defaults to `None`.

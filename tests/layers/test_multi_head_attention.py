@@ -58,9 +58,9 @@ def test_two_attention_axes_are_one_long_axis(training, posterior):
     [
         ({}, {"use_causal_mask": True}, "`use_causal_mask` needs one attention axis"),
         *([(WINDOW, {}, "`sliding_window` needs inputs")] if WINDOW else ()),
-        ({"attention_axes": (1, 1)}, {}, "`attention_axes` must be different axes"),
-        ({"attention_axes": (1, 4)}, {}, "`attention_axes` must be different axes"),
-        ({"attention_axes": -5}, {}, "`attention_axes` must be different axes"),
+        ({"attention_axes": (1, 1)}, {}, "`attention_axes` must be distinct axes"),
+        ({"attention_axes": (1, 4)}, {}, "`attention_axes` must be distinct axes"),
+        ({"attention_axes": -5}, {}, "`attention_axes` must be distinct axes"),
     ],
 )
 def test_invalid_attention_axes_and_position_masks(options, arguments, message, alignment):
