@@ -76,7 +76,7 @@ def verdict_of(claim, runs):
 
 
 def required_seeds(differences):
-    """Return how many paired seeds a test needs to decide an effect of the observed size; `None` if more than 40.
+    """Return how many paired seeds a test needs to detect an effect of the observed size; `None` if more than 40.
 
     This is the smallest number that gives Student's two-sided test at 5% a power of 0.8, if the true mean and standard
     deviation equal the observed values.
