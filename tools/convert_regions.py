@@ -1,4 +1,4 @@
-"""Converts published region features to the HDF5 format that the option `--features` of the programs reads.
+"""Converts published region features to the HDF5 format that the programs read with the option `--features`.
 
     python -m tools.convert_regions SOURCE [SOURCE ...] --out regions.h5 [--transposed]
 

@@ -1,6 +1,6 @@
-"""Writes and reads the files of training: its state, the history, and the weights that the report uses.
+"""Writes and reads the files of a training run: the training state, the history, and the weights for the report.
 
-The state contains every variable that training changes, so a resumed run reproduces an uninterrupted run bit for bit.
+The state contains every variable that training changes, so resumed and uninterrupted runs agree bit for bit.
 Variables are restored by position, because their names contain numbers that differ between processes. The code does not
 use `keras.Model.get_state_tree`, which fails if metrics of two layers have the same name, such as two KLs.
 """

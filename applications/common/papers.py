@@ -16,7 +16,7 @@ def _papers():
 
 
 def published_figure(paper, name, head):
-    """Return a published number as text, or "-" if there is none. `paper` is a table in papers.yaml, `head` a column.
+    """Return the number in column `head` of the table `paper` in papers.yaml as text, or "-" if there is none.
 
     `name` is an entry of `compare --models`: MODEL[@START][:options]. The function looks for a table row with the whole
     `name`, then for `name` without its options, then for MODEL alone.

@@ -150,7 +150,7 @@ class RunFolder:
         """Return whether the run has a report for at least this many epochs."""
         try:
             options = json.loads((self.path / "metrics.json").read_text(encoding="utf-8"))["options"]
-            # While a finished run is continued for more epochs, metrics.json still reports on fewer epochs.
+            # If a finished run is trained for more epochs, metrics.json describes the shorter run until the end.
             # In earlier versions, the option stop_after ended a run before `epochs`.
             return min(options["epochs"], options.get("stop_after") or math.inf) >= epochs
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -267,5 +267,5 @@ def _words(options, name):
 
 
 def _plain(value, inf_nan="null"):
-    """Convert a value to types of JSON: data classes to dictionaries, tuples and arrays to lists, paths to strings."""
+    """Convert a value to JSON types: data classes to dictionaries, tuples and arrays to lists, paths to strings."""
     return to_jsonable_python(value, fallback=lambda array: array.tolist(), inf_nan_mode=inf_nan)

@@ -271,7 +271,7 @@ def _file_lines(path, skip_invalid=None):
 
 
 def require_text(path, file):
-    """Raise `InputError` if a file, opened in binary mode, is empty, compressed, UTF-16, or has old Mac line ends."""
+    """Raise `InputError` if `file` is empty, compressed or UTF-16, or if only carriage returns end its lines."""
     start = file.peek(1)
     if not start:
         raise InputError(f"{path}: the file is empty")

@@ -84,8 +84,8 @@ class RegionCodec:
 
     @classmethod
     def fit(cls, options, sources, ids, words):
-        """Return a codec that is fitted on the training images `ids`. With --network words, also train a network that
-        detects `words`, a dictionary from the id of an image to the words that describe the image."""
+        """Return a codec that is fitted on the training images `ids`. `words` is a dictionary from the id of an
+        image to the words that describe the image. With `--network words`, train a network to detect these words."""
         if sources.regions is not None:
             extractor = None if options.features is None else extractor_beside(options.features)
             most = options.max_regions if options.features else int(max(sources.regions.counts))

@@ -1,8 +1,8 @@
 """Reads and writes region features in HDF5 files. `tools.convert_regions` converts published files to this format.
 
-`image_features` (_, D) are the regions of all images, concatenated. `spatial_features` (_, 6) are the regions' boxes
-(x0, y0, x1, y1 in [0, 1], width and height) or zeros. `pos_boxes` (N, 2) are the start and the end of each image's
-rows. This is the published layout of bottom-up attention with adaptive region counts, plus `image_ids` (N,). A second
+Files have the published layout of bottom-up attention with adaptive region counts, plus `image_ids` (N,).
+`image_features` (_, D) contains the regions of all images. `spatial_features` (_, 6) contains boxes (x0, y0, x1, y1 in
+[0, 1], width and height) or zeros. `pos_boxes` (N, 2) contains the start and end of the rows of each image. A second
 layout can also be read: features (N, R, D), boxes (N, R, 6) and, if images have fewer than R regions, `num_boxes` (N,).
 
 Shapes: N images, n regions of one image, at most R regions, D features per region.
@@ -118,7 +118,7 @@ def write_regions(path, images):
                 file[name][ends[-2] :] = rows
         if not ids:
             raise InputError(f"{path}: expected at least one image. Received: none")
-        # Write strings of fixed length, because HDF5 may hang on damaged strings of variable length.
+        # Use strings of fixed length, because HDF5 may hang when it reads damaged strings of variable length.
         names = np.array([each.encode() for each in ids])
         file[IDS] = names.astype(h5py.string_dtype(length=names.itemsize))
         file[SPANS] = np.stack([ends[:-1], ends[1:]], axis=1)

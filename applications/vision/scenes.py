@@ -62,8 +62,8 @@ _OBJECTS, _PIXELS, _CAPTIONS, _QUESTIONS = 1, 2, 3, 4
 
 @dataclasses.dataclass(frozen=True)
 class Object:
-    """An object of a scene. `color` is in `COLORS`, and `shape` in `SHAPES`. `cell` is row * 4 + column. (x, y) is the
-    centre, and `radius` is half the side of the bounding square, as fractions of the image's side."""
+    """An object of a scene. `color` is in `COLORS`, and `shape` is in `SHAPES`. `cell` is row * 4 + column. The centre
+    (x, y) and `radius`, which is half the side of the bounding square, are fractions of the side of the image."""
 
     color: str
     shape: str
@@ -176,9 +176,9 @@ def questions_of(scene, generator, count, types=QUESTION_TYPES):
     """Return `count` random, distinct `Question`s about a scene. Types alternate and, within a type, answers alternate.
 
     All types are therefore equally frequent, as are "yes" and "no". Other answers are as balanced as the scene allows.
-    A model that does not see the scene scores at most 50% for "presence" and "attribute", 30% for "number", 35% for
-    "one of several", 90% for "opinion" (an answer is right if three of ten people gave it), 17% for all other types,
-    and 28% for the default types together. A scene has at least 24 questions of the default types.
+    A scene has at least 24 questions of the default types, for which a model that does not see the scene scores at most
+    28%: 50% for "presence", 30% for "number", 35% for "one of several", and 17% for the three others. For "attribute"
+    and "opinion", which are not default types, such a model scores at most 50% and 90%.
     """
     inquiries = {}
     for question in _inquiries(scene):

@@ -41,7 +41,7 @@ class Keys:
         raise NotImplementedError(f"{type(self).__name__} does not implement `sum`.")
 
     def max(self, x):
-        """Return the maximum valid entry of each row, or -3.4e38 if no entry is valid, float32: entry -> row."""
+        """Return, in float32, the maximum valid entry of each row, or -3.4e38 if no entry is valid: entry -> row."""
         raise NotImplementedError(f"{type(self).__name__} does not implement `max`.")
 
     def any_valid(self):

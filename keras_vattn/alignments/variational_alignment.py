@@ -47,9 +47,9 @@ class VariationalAlignment:
 
     Every attention layer contains a `VariationalAlignment`. Without posterior logits, q = alignment(logits) and the
     prior defines p; without a prior, there is no KL. With posterior logits, q = alignment(posterior_logits) and p =
-    alignment(logits). The noise is a dictionary, which is empty if the call does not sample. Otherwise it contains the
-    random numbers, `"alignment"`, and in training with a warm start also `"warm"`: whether to draw from p. The noise is
-    drawn before a loop starts. Its tensors have the leading axes of the logits, so the loop can slice them.
+    alignment(logits). The noise is a dictionary, which is empty if the call does not sample. `"alignment"` contains the
+    random numbers. In training with a warm start, `"warm"` says whether to draw from p. The noise is drawn before a
+    loop starts. Its tensors have the leading axes of the logits, so the loop can slice them.
 
     Args:
         alignment: Name, class, config or instance of an `Alignment`.

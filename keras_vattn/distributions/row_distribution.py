@@ -21,7 +21,7 @@ class RowDistribution(tfp.Distribution):
 
     - `log_mean()` and `relative_variance()` return log E[S] and Var[S] / E[S]^2, which `mean` and `variance` use.
     - `log_sample(shape, seed)` draws log S; `shape` ends with the shape of the weights.
-    - `log_draw(noise)` returns log S for the noise of a call, so that an estimated KL uses the weights of this call.
+    - `log_draw(noise)` returns log S for the given noise, so that an estimated KL uses the same draw as the weights.
     - `normalized()` returns the distribution of the normalised weights, for a KL on the simplex.
 
     Formula:

@@ -33,7 +33,7 @@ class Feeding:
         return attended["context"]
 
     def weights(self, attended):
-        """Return the weights (B, S) from which a score with a state computes its next state."""
+        """Return the weights (B, S) that update the state of the score, if the score has a state."""
         return attended["weights"]
 
     def width(self, context_width):

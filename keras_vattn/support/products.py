@@ -49,10 +49,10 @@ def record_products():
 
 
 def matmul(x, y):
-    """Return x @ y, (..., D) x (D, units) or (B, n, D) x (B, D, units). With one matrix y, compute a rank-2 product.
+    """Return x @ y. The shapes are (..., D) x (D, units) or (B, n, D) x (B, D, units).
 
-    On a CPU, TensorFlow 2.21 writes outside the memory of the result if it multiplies (B, 1, n, D) by one matrix for
-    all examples. If a batch has one example, TensorFlow can create such a product when it computes a Jacobian.
+    If y is one matrix or B is 1, compute a rank-2 product. On a CPU, a product of (B, 1, n, D) and one matrix writes
+    outside the memory of its result (TensorFlow 2.21). The Jacobian of a product with B = 1 can contain such a product.
     """
     if len(y.shape) != 2:
         if x.shape[0] != 1 or y.shape[0] != 1:
