@@ -14,7 +14,7 @@ class GaussianLayer(StochasticLayer):
 
     A subclass sets `units`, `temperature`, `kernel_initializer` and `initial_log_scale`. It defines two methods: `call`
     takes inputs (B, ..., D), and `parameters` computes the mean and log sigma from two linear maps of the inputs.
-    A recurrent decoder calls `kernels` and `draw_noise` before its loop, and the other methods inside it.
+    A recurrent decoder calls `kernels` and `draw_noise` before its loop, and `parameters` and `sample` inside it.
     """
 
     # `draw_noise` returns the noise under this key.

@@ -142,7 +142,7 @@ class GraphAttention(AlignmentLayer):
         self.prior_over = one_of("prior_over", prior_over, PRIORS_OVER)
         if prior_over == "nodes" and not _psi_affects_prior(self.alignment, self.prior):
             raise ValueError(
-                'prior_over="nodes" has no effect here. Use another contextual prior, for example GammaPrior. '
+                'prior_over="nodes" has no effect here. Use a contextual prior of another family, such as GammaPrior. '
                 f"Received: alignment={self.alignment!r}, prior={self.prior!r}"
             )
         self.self_loops = boolean("self_loops", self_loops)

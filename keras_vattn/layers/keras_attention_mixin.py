@@ -16,7 +16,7 @@ class KerasAttentionMixin(ChunkedAttention):
     """
 
     def add_alignment(self, alignment, prior, per_head_prior=False, name=None):
-        """Set the alignment and the prior. The log shows the KL under `name`, by default the name of the layer."""
+        """Set the alignment and the prior. `name` replaces the name of the layer in the log, unless it is `None`."""
         self.set_alignment(VariationalAlignment(alignment, prior, dtype=self.dtype_policy))
         self.track_divergence(self.alignment_prior is not None, name)
 

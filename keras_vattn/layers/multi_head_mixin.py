@@ -84,7 +84,7 @@ class MultiHeadMixin(ChunkedAttention):
         self.add_alignment(alignment, prior, per_head_prior)
 
     def add_alignment(self, alignment, prior, per_head_prior=False, name=None):
-        """Set the alignment and the prior. The log shows the KL under `name`, by default the name of the layer."""
+        """Set the alignment and the prior. `name` replaces the name of the layer in the log, unless it is `None`."""
         keras_private.require_multi_head()
         # Read the config: a converted Keras layer lacks both attributes. Older Keras versions lack both options.
         config = keras.layers.MultiHeadAttention.get_config(self)

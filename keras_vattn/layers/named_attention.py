@@ -3,7 +3,7 @@ from keras_vattn.layers.attention import Attention
 
 class NamedAttention(Attention):
     """Base class of layers that implement the attention of one paper. A subclass fixes some arguments of
-    `keras_vattn.Attention`, for instance the alignment, and accepts the parameters of the alignment instead.
+    `keras_vattn.Attention`, such as the alignment and the context, and accepts their parameters instead.
 
     A subclass calls `refuse_fixed` first in `__init__`. The config contains `own_arguments` but not `fixed_arguments`.
     """

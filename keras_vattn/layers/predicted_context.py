@@ -10,7 +10,7 @@ from keras_vattn.support.validation import nonnegative_number, number, positive_
 class PredictedContext(GaussianLayer):
     """Predicts an attended vector c from a latent variable z (VRAE-SA; Chien and Wang 2019, equations 16 and 19).
 
-    If a decoder has no memory, it reads the prediction tilde(c) instead of c. If you pass the target c, training adds
+    A decoder reads tilde(c) instead of c, so it can generate without a memory. If you pass the target c, training adds
     an auxiliary term to the loss, so that z contains information about c. sg stops the gradient at c, so the term
     trains the attention only through z. In Chien and Wang 2019 (equation 8), the term is E_(tilde(c) ~ p)[log
     p(tilde(c) | z)]. This expectation is the negative entropy of p. It depends only on sigma, and is largest for the

@@ -65,7 +65,7 @@ class StochasticSoftmax(AlignmentLayer):
         self.add_alignment(alignment, prior)
 
     def add_alignment(self, alignment, prior, per_head_prior=False, name=None):
-        """Set the alignment and the prior. The log shows the KL under `name`, by default the name of the layer."""
+        """Set the alignment and the prior. `name` replaces the name of the layer in the log, unless it is `None`."""
         self.set_alignment(VariationalAlignment(alignment, prior, dtype=self.dtype_policy))
         if self.is_stochastic:
             self.track_divergence(self.prior is not None, name)

@@ -61,7 +61,7 @@ def pavpu(draws, labels=None, significance=0.05, test="welch", on="probabilities
     - `test="welch"` is the two-sample t-test of Fan et al. 2020, without the assumption of equal variances. It treats
       the probabilities of the two classes as independent. `test="paired"` tests the difference within each sample.
     - `on="log_probabilities"` tests log probabilities. With `test="paired"`, the result equals the paired test on
-      *logits* in the code of Fan et al., because log probabilities and logits of two classes have the same difference.
+      *logits* in the code of Fan et al., because the normalizer cancels in the difference between two classes.
       Probabilities below the smallest normal float32, 2^-126, are raised to 2^-126.
     - If both probabilities (for "paired": their difference) are constant over the samples, t is undefined. Then p is 0
       if the means differ and 1 if they are equal, so a deterministic model is certain unless the two classes tie.
