@@ -123,7 +123,7 @@ class PublishedOptions(BayesianOptions):
     annealing_rate: NotNegativeFloat | None = None
 
     def with_published(self, published):
-        """Return `BayesianOptions`. If an option is `None`, use its value in `published`, the paper's values."""
+        """Return `BayesianOptions`. The paper's values (`published`) replace options that are `None`."""
         options = {name: value for name, value in vars(self).items() if value is not None}
         values = {"annealing_rate": 0.0, **published, **options}
         names = [field.name for field in dataclasses.fields(BayesianOptions)]

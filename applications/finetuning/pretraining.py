@@ -69,7 +69,7 @@ def pretrained_weights(num_steps):
 def masked_batches(encoder, seed):
     """Return an endless dataset of batches. About one token in seven is masked; the targets are the masked tokens.
 
-    The masks of a batch depend only on `seed` and the batch number. KerasHub's `MaskedLMMaskGenerator` has no seed.
+    The masks depend only on `seed` and the batch number. KerasHub's mask generator is not used: it has no seed.
     """
     tokenizer = encoder.tokenizer
     ids, _, _ = encoder.encode_all(pretraining_sentences())

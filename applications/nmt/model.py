@@ -58,7 +58,7 @@ class Model:
 
     @property
     def is_bayesian(self):
-        """Whether the model samples weights in training, has no inference network, and predicts with mean weights."""
+        """Whether training samples the attention without an inference network. If so, predictions use its mean."""
         return self.is_continuous and not self.needs_posterior
 
     @property

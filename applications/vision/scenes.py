@@ -144,8 +144,8 @@ def images_of(scenes, size=64):
 
 
 def regions_of(scenes, attributes):
-    """Return exact features as `MemoryRegions`. For each attribute ("color", "shape", "row", "column"), two one-hot
-    vectors encode the object's value, and the number of objects with this value. Empty cells have zeros."""
+    """Return exact features as `MemoryRegions`. For each attribute ("color", "shape", "row", "column"), one one-hot
+    vector encodes the object's value, and one encodes the number of objects with this value. Empty cells are zeros."""
     values = {"color": COLORS, "shape": SHAPES, "row": range(GRID), "column": range(GRID)}
     values = {name: values[name] for name in attributes}
     columns = [(name, value) for name in values for value in values[name]]

@@ -253,7 +253,7 @@ class CategoricalAttention(StochasticLayer):
         self, query_shape, value_shape, key_shape=None, posterior_logits_shape=None, logits_shape=None
     ):
         num_keys, has_posterior = value_shape[1], posterior_logits_shape is not None
-        # Pairs of `training` and the (objective, estimator) that a call with this `training` can use.
+        # All combinations (training, (objective, estimator)) that are possible with these inputs.
         pairs = {(False, self.objective.pair(training=False, marked=False, has_posterior=has_posterior))}
         if self.objective.in_training.draws:
             pairs.add((False, self.objective.in_training))

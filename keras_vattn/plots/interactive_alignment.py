@@ -9,7 +9,7 @@ from keras_vattn.plots.figure import COLORS
 _CELL = 24
 # Maximum width of a row of panels in pixels.
 _ROW = 960
-# The chart has a drop-down list for each of these fields that has several values.
+# A field in this list gets a drop-down list if it has more than one value.
 _CHOICES = ("example", "layer", "head")
 
 
@@ -64,7 +64,7 @@ def interactive_alignment(weights, source_tokens, target_tokens, spread=None, ti
 
 def alignment_chart(pairs):
     """Return a chart with a drop-down list of sentence pairs, and a dictionary of the data sets to add to the chart.
-    Add the theme before the data sets, because every change to a chart copies its data.
+    Call `styled` before you add the data sets, because every later change to the chart copies its data.
 
     Args:
         pairs: List of dictionaries with the keys "title", unique for each pair; "source" and "target", lists of

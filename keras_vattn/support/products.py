@@ -89,12 +89,12 @@ def project(dense, x, num_leading):
 
 
 class ProductRecorder:
-    """Records, in order, the products of a loop step with one row per example and a kernel from outside the step.
+    """Records, in order, those products in a loop step for which `_has_outer_kernel` is true.
 
     Attributes:
         graph: The graph of the step.
         products: List of `Product`s.
-        kernels: List of the kernel of each product: a tensor or a variable.
+        kernels: List with one kernel per product, a tensor or a variable.
     """
 
     def __init__(self, graph):

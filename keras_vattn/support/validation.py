@@ -91,8 +91,8 @@ def refuse_ignore_class(name, weights, ignore_class):
 
 
 def refuse_unread(owner, beside, **defaults):
-    """Raise ValueError if an attribute that has no effect differs from its default. The message also shows the
-    attribute `beside`, whose value is the reason."""
+    """Raise ValueError if an attribute differs from its value in `defaults`. Call this function if the value of the
+    attribute `beside` disables all attributes in `defaults`. The message also shows this value."""
     names = [name for name, default in defaults.items() if getattr(owner, name) != default]
     if names:
         received = ", ".join(f"{name}={getattr(owner, name)!r}" for name in (beside, *names))
