@@ -233,5 +233,5 @@ class SelfCriticalDecoder(keras_vattn.AttentionDecoder):
 
     def compute_output_spec(self, inputs, memory, **options):
         spec = super().compute_output_spec(inputs, memory, **options)
-        # Return a new tensor, because Keras distinguishes symbolic tensors by identity.
+        # If both entries were the same symbolic tensor, Keras would treat them as one output.
         return {**spec, "expected": keras.KerasTensor(spec["hidden"].shape, dtype=self.compute_dtype)}

@@ -101,7 +101,7 @@ def best_spans(encoded, scores, may_have_none):
     Args:
         encoded: `data.Encoded` questions.
         scores: For each window, log-probabilities (L, 2) that each token is the first or the last token of the answer.
-        may_have_none: Whether questions may have no answer. If so, the first token scores the answer "".
+        may_have_none: Whether questions may have no answer. If so, the score of "" is the score of [CLS].
     """
     contexts = encoded.part.contexts
     best = [(-np.inf, "")] * len(contexts)

@@ -42,7 +42,7 @@ class TextEncoder(tf.Module):
         return self._tokenizer.value
 
     def _sentencepiece(self):
-        # Load the model in each function, because setting TensorFlow's seed discards the model that KerasHub loaded.
+        # Load the model again, because setting TensorFlow's seed discards the model that KerasHub loaded.
         return tensorflow_text.SentencepieceTokenizer(self._sentencepiece_model, out_type=tf.int32)
 
     @tf.function(input_signature=_TEXTS, autograph=False)

@@ -12,12 +12,12 @@ from applications.text.rows import IdRows
 
 
 def read_part(options, part):
-    """Read the files that `PairOptions` name for the split `part`. Return `None` if they name no files."""
+    """Read the sentence pairs of the split `part`. Return `None` if `options` contains no files for this split."""
     return _read(options, *(getattr(options, f"{part}_{side}") for side in SIDES), options.skip_invalid)
 
 
 def read_other(options, evaluation):
-    """Read the files that `EvaluatePairsOptions` name; return a `ParallelText`, or `None` if they name no files."""
+    """Read the sentence pairs to evaluate on. Return `None` if `evaluation` contains no files."""
     return _read(options, *(getattr(evaluation, side) for side in SIDES), options.skip_invalid or None)
 
 

@@ -13,7 +13,7 @@ class AlignmentLayer(StochasticLayer):
     options)`, which returns the `AlignmentInputs` for the arguments of a call.
     """
 
-    # A sampler must not replace `call` to request dropout, because `draw_seeds` already reads the request.
+    # `draw_seeds` reads dropout requests itself, so `follow_requests` does not replace `call`.
     reads_dropout_requests = True
     # Other ways to define a prior, which the error message of `prior_distribution` lists.
     _other_priors = ""

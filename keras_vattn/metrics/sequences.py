@@ -90,7 +90,7 @@ def sequence_uncertainty(draw, num_samples, targets, mask):
         target_log_probs = tf.where(mask, tf.gather(log_words, targets, axis=2, batch_dims=2), 0.0)
         return number + 1, total + words, entropies, log_likelihoods.write(number, target_log_probs)
 
-    # Start with a sum of shape (1, 1, 1), because the vocabulary size is unknown before the first call of `draw`.
+    # The shape (1, 1, 1) broadcasts to (B, T, V). V is unknown before the first call of `draw`.
     start = (
         tf.constant(0),
         tf.zeros((1, 1, 1)),

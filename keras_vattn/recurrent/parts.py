@@ -73,8 +73,8 @@ class Part:
         return ()
 
     def account(self, results, memory, noise, mask, training):
-        """Add the loss of this part, such as its KL. Call `add_loss` at most once. `results` contains the inputs and
-        the results whose names `kept` returns, for all steps. `mask` has shape (B, T)."""
+        """Add the loss of this part, such as its KL. Call `add_loss` at most once. `results` contains tensors
+        (B, T, ...): the inputs, the stored results (see `kept`) and the results of `after`. `mask` has shape (B, T)."""
 
 
 class CellsPart(Part):

@@ -44,7 +44,7 @@ class RecurrentDecoder(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
 
     gives = ("hidden",)
     feature_arguments = ("inputs", "memory")
-    # A sampler must not replace `call` to request dropout, because `draw_noise` already reads the request.
+    # `draw_noise` reads dropout requests itself, so `follow_requests` does not replace `call`.
     reads_dropout_requests = True
 
     def __init__(self, **kwargs):
