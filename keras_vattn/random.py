@@ -240,8 +240,8 @@ def dropout_seed(seed_generator):
 def dropout_mask(shape, rate, seed):
     """Draw a dropout mask, which is `False` for entries that are dropped.
 
-    XLA does not change the mask. Keras's dropout in float32, compiled without XLA, draws the same mask if both numbers
-    of the seed are at least 0.
+    XLA does not change the mask. If both numbers of the seed are at least 0, Keras's dropout draws the same mask in
+    float32 without XLA.
 
     Args:
         shape: Shape of the result, a tuple of integers and scalar tensors.

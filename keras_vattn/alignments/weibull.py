@@ -24,9 +24,9 @@ class Weibull(Alignment):
     softmax(phi). For k = 1 and softmax(phi) = (0.6, 0.1, 0.1, 0.1, 0.1), the mean of the first weight is only 0.51.
 
     The KL compares distributions of S, so the scale of E[S] matters. The default, `parameterization="normalized"`,
-    follows the code of Fan et al. 2020: E[S] sums to one. The mean of a contextual prior also sums to one, so E[S] can
-    equal the prior mean. `"raw"` follows the formula in the paper: the KL grows with exp(phi). Where exp(phi) exceeds
-    about e^60, the KL grows only linearly in phi, so that it does not overflow.
+    follows the code of Fan et al. 2020: E[S] sums to one. The mean of a contextual prior also sums to one (with
+    `scale="rate"`), so E[S] can equal the prior mean. `"raw"` follows the formula in the paper: the KL grows with
+    exp(phi). Where exp(phi) exceeds about e^60, the KL grows only linearly in phi, so that it does not overflow.
 
     Fan et al. 2020 use a `GammaPrior`; `keras_vattn.distributions.Gamma` documents the KL to it. With posterior logits,
     a `FixedPrior` or a `ContextualPrior`, p is a Weibull with the k of q, and the KL grows as exp(k (phi_q - phi_p)).

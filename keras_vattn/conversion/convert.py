@@ -59,8 +59,8 @@ def to_bayesian(
     The new model has the class of the original. Until you train the new model, its predictions with the mean weights
     equal those of the original. `fit` samples the weights and adds the KLs to the loss. The new model is not compiled.
     The config of the model describes the conversion, so `.keras` files load in any process that imports keras_vattn. In
-    self-attention without a `StochasticSoftmax`, padded queries add no KL. A query counts as padded if the mask hides
-    the key at its position from all queries. In KerasHub models, only the padding mask identifies padding.
+    multi-head self-attention without a `StochasticSoftmax`, padded queries add no KL. A query counts as padded if the
+    mask hides the key at its position from all queries. In KerasHub models, only the padding mask identifies padding.
 
     Args:
         model: A built `keras.Model`: a functional model, or a subclass with a `get_config`.

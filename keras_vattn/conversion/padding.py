@@ -1,4 +1,4 @@
-"""Exclude padding queries of converted self-attention from the KL. Positions that no query attends to are padding."""
+"""Exclude padding queries of converted self-attention from the KL. Padding is a position that the mask always hides."""
 
 import contextvars
 import functools

@@ -92,7 +92,7 @@ _REPLACEMENTS = {
 
 
 def _replacement(x):
-    """Return a redirected version of a module or of a function that calls softmax; return other objects unchanged."""
+    """Return a redirected version of a Keras module or a function that calls softmax, and other objects unchanged."""
     if _is_keras_module(x):
         return _Module(x)
     if _is_replaced(x):

@@ -174,5 +174,5 @@ def trace_entries(step, ids_shape, state, results):
     )
     duplicates = set(results) & set(structure)
     if duplicates:
-        raise ValueError(f"`step` returned tensors with reserved names. Received: {', '.join(sorted(duplicates))}")
+        raise ValueError(f"`step` must not return reserved names. Received: {', '.join(sorted(duplicates))}")
     return structure, specs

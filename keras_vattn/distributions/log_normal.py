@@ -11,8 +11,8 @@ from keras_vattn.support.special import bounded_square
 class LogNormal(RowDistribution):
     """Lognormal distribution of the unnormalised weights S of each row.
 
-    If `scale` is below 1e-9, the square of a large distance could overflow in float32. The density and the KL then use
-    a smaller value for the square of a distance above 1e14 standard deviations.
+    If `scale` is below 1e-9, the square of a large distance could overflow in float32. The density and the KL then
+    replace distances above 1e14 standard deviations with values that grow only logarithmically.
 
     Formula:
         log S_s ~ "Normal"(mu_s, sigma^2), quad mu_s = "loc"_s, quad sigma = "scale"

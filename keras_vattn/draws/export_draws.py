@@ -34,7 +34,7 @@ def export_draws(
 
     A draw is one pass through the model with random noise. The signature `serving_default` takes the inputs of the
     model by name, and `seed`, an int32 scalar. To load the SavedModel, you need TensorFlow but not this library. The
-    same batch and seed give the same results. The results for an example also depend on the other examples.
+    same batch and seed give the same results. The results for an example also depend on the rest of its batch.
 
     For a KerasHub task with a tokenizer, the input is a vector of strings, `texts`. The graph contains the
     preprocessor, so import tensorflow_text before you load the SavedModel. To export the task without the preprocessor,

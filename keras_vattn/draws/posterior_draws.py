@@ -86,8 +86,8 @@ def compiled_functions(model, request):
 
 
 class CompiledFunction:
-    """Replaces a compiled function of a model while a `posterior_draws` context is open. Threads inside
-    the context call a function that samples. All other threads call the original function.
+    """Replaces a compiled function of a model while a `posterior_draws` context is open. Threads inside the context
+    call a function that samples. All other threads call the original function.
 
     Args:
         model: A `keras.Model`.

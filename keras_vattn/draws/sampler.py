@@ -34,7 +34,7 @@ class Sampler:
     thread, or `draws(predict, inputs, num_samples, seed)`, which computes several samples in a graph.
 
     `dropout=True` permanently replaces the `call` of each Keras layer that has dropout. The new `call` applies dropout
-    in threads that request a sample; in other threads it behaves as before.
+    in threads that request dropout; in other threads it behaves as before.
 
     Args:
         model: A built `keras.Model` or layer.
@@ -106,7 +106,7 @@ class Sampler:
 
     @contextlib.contextmanager
     def drawn_from(self, seed):
-        """Return a context in which, in this thread, the model samples from `seed` and does not change its variables.
+        """Return a context manager. Inside it, the model samples from `seed` in this thread, but changes no variables.
 
         The seed is an integer or an int32 tensor of shape () or (2,). In the `with` block, do not call `predict` or
         `evaluate`: their compiled functions would also sample after the block. Do not use `await` in the block: other

@@ -5,9 +5,9 @@ remainder contains all other operations, and runs for several draws at a time. T
 prefix and inputs of the remainder. Tensors whose axis 0 is the batch axis are repeated for each draw. Tensors that do
 not depend on the batch size are passed unchanged.
 
-A bug in this module may go unnoticed: draws are then equal, or contain rows of other examples. The shape of a
-tensor does not show whether axis 0 is the batch axis: `range(batch_size)` also has one number per example. So
-`_has_rows` compares the values of a tensor for a batch and for the same batch repeated twice.
+A bug in this module may go unnoticed: draws that should differ are then equal, or contain rows of other examples. The
+shape of a tensor does not show whether axis 0 is the batch axis: `range(batch_size)` also has one number per example.
+So `_has_rows` compares the values of a tensor for a batch and for the same batch repeated twice.
 """
 
 import re

@@ -7,9 +7,9 @@ from keras_vattn.support import keras_private
 def stochastic_layers(model, with_kl=False):
     """Return the layers of a model that sample from a posterior or have a KL.
 
-    The list does not contain layers that only apply dropout, because dropout is not a posterior. Two
-    kinds of layers in the list have no KL, so their `kl_weight` has no effect: `LatentLogLikelihood` with a sampling
-    objective, and attention that samples its weights without a prior.
+    The list does not contain layers that only apply dropout, because dropout is not a posterior. Two kinds of layers in
+    the list have no KL, so their `kl_weight` has no effect: `LatentLogLikelihood` with a sampling objective, and
+    attention that samples its weights without a prior.
 
     Args:
         model: A `keras.Model` or layer.

@@ -11,8 +11,8 @@ class FusedAdam(keras.optimizers.Adam):
     """Replacement for `keras.optimizers.Adam` that updates each weight in one pass, with a TensorFlow kernel.
 
     Keras's Adam needs a dozen passes. Arguments and variables are the same, and results agree up to rounding. With
-    `global_clipnorm`, gradients are copied only if they are clipped. Two cases use
-    Keras's slower code: `amsgrad=True`, and sparse gradients (of embeddings) if `global_clipnorm` is not set.
+    `global_clipnorm`, gradients are copied only if they are clipped. Keras's slower code still runs for `amsgrad=True`,
+    for sparse gradients (of embeddings) without `global_clipnorm`, and to clip accumulated gradients.
 
     Args:
         learning_rate: Number or schedule. Defaults to 0.001.
