@@ -5,7 +5,7 @@ import itertools
 import zipfile
 import zlib
 
-# Maps tags to `InputError` messages. TensorFlow replaces errors raised in a graph with errors that contain the tag.
+# Maps tags to messages. TensorFlow raises its own error type instead of `InputError`, but its text contains the tag.
 _messages = {}
 _numbers = itertools.count(1)
 # Errors that Keras, NumPy and h5py raise for a damaged file or a wrong format.

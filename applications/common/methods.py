@@ -175,8 +175,8 @@ def _ensemble(members):
 
 def figures(sets, train_seconds, kind="mean"):
     """Return the metrics of one kind of prediction: "mean", "dropout", "attention" or "both". `sets` maps "test" and,
-    optionally, "corrupted" and "other" to predictions. An AUROC measures how well an uncertainty score separates one of
-    these two sets from "test". A label of -1 means unknown."""
+    optionally, "corrupted" and "other" to predictions. An AUROC measures how well an uncertainty score separates
+    "corrupted" or "other" from "test". A label of -1 means unknown."""
     labels, draws, ms = (sets["test"][name] for name in ("labels", kind, f"{kind}_ms"))
     is_labelled = labels >= 0
     report = calibration(draws[:, is_labelled], labels[is_labelled])

@@ -25,8 +25,8 @@ vegaEmbed("#view", spec, {actions: false, bind: "#choices"});
 
 @dataclasses.dataclass
 class Page:
-    """The content of report.html. `summary` is a list of sentences below the title, followed by `heading`. `tables` is
-    Markdown. `pictures` are paths of PNG files. `details` maps titles of collapsible sections to dictionaries."""
+    """The content of report.html. Below the title, the page shows the sentences in `summary`, then `heading`. `tables`
+    is Markdown. `pictures` are paths of PNG files. `details` maps titles of collapsible sections to dictionaries."""
 
     title: str
     heading: str

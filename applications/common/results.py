@@ -35,7 +35,7 @@ def write_results(comparison, path):
         for run in (run for seeds in previous["runs"].values() for run in seeds):
             records[run["name"], run["seed"]] = _plain(default | previous["options"] | run["options"]), run
     for run in comparison.planned:
-        # If a run starts from the weights of another run, the CPU time of both runs is added.
+        # If a run starts from the weights of another run, add the CPU times of both runs.
         trained = filter(None, (run.options, run.start))
         record, *starts = (comparison.read(dataclasses.replace(run, options=x), "metrics.json") for x in trained)
         figures = {"name": run.name, "seed": run.seed, "options": {}}

@@ -70,7 +70,7 @@ def bayesian(options, backbone):
     )
     # The initial weights of the prior depend only on the seed.
     keras.utils.set_random_seed(seed)
-    # ALBERT calls each shared layer several times, and every call adds a KL, so divide by the number of calls.
+    # To average the KLs, divide `kl_weight` by the number of KLs. ALBERT calls a layer repeatedly: one KL per call.
     count = getattr(backbone, "num_groups", backbone.num_layers)
     num_calls = max(1, round(values.drawn_share * count)) * backbone.num_layers / count
     num_layers = num_calls if values.kl_reduction == "mean" else 1

@@ -35,7 +35,7 @@ CURVES = {"val_nll": "NLL, validation (nats)", "val_accuracy": "accuracy, valida
 
 
 def deviation(record):
-    """Return the standard deviation of sampled attention weights. Of several layers, return the largest value."""
+    """Return the standard deviation of sampled attention weights, in the layer with the largest value."""
     layers = record["report"]["attention"]
     return layers and spread(max(layer["weights_sd"] for layer in layers.values()))
 

@@ -24,7 +24,7 @@ SPACE_MARK = "▁"
 
 
 class PieceTokenizer(Tokenizer):
-    """Normalise sentences, and split them at white space or, with `model`, into SentencePiece pieces.
+    """Normalise sentences. Split them into SentencePiece pieces if `model` is given, otherwise at white space.
 
     Invalid UTF-8 becomes U+FFFD, text is normalised to NFKC, each run of white space or control characters becomes
     one space, and both ends are stripped. Treebank escapes such as -LRB- are kept, unlike in `Tokenizer`.

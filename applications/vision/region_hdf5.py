@@ -1,9 +1,9 @@
 """Reads and writes region features in HDF5 files. `tools.convert_regions` converts published files to this format.
 
 Files have the published layout of bottom-up attention with adaptive region counts, plus `image_ids` (N,).
-`image_features` (_, D) contains the regions of all images. `spatial_features` (_, 6) contains boxes (x0, y0, x1, y1 in
-[0, 1], width and height) or zeros. `pos_boxes` (N, 2) contains the start and end of the rows of each image. A second
-layout can also be read: features (N, R, D), boxes (N, R, 6) and, if images have fewer than R regions, `num_boxes` (N,).
+`image_features` (_, D) contains the regions of all images. `spatial_features` (_, 6) contains their boxes: x0, y0, x1,
+y1, width and height between 0 and 1, or zeros if unknown. `pos_boxes` (N, 2) contains the start and end of the rows of
+each image. A second layout can also be read: features (N, R, D), boxes (N, R, 6) and optional counts `num_boxes` (N,).
 
 Shapes: N images, n regions of one image, at most R regions, D features per region.
 """

@@ -70,7 +70,7 @@ def build(side, cells, shares):
 
     The first model, which extracts features, returns maps (B, G', G', D) with G' >= G. The second model, which is
     trained, returns the log-odds (B, V) that a word describes the image. The layers halve the maps while G' >= G, and
-    double the filters up to D. Initially, the probability of a word is near its share of the images, `shares` (V,).
+    double the filters up to D. Initially, the probabilities are near `shares` (V,), the fraction of images per word.
     """
     halvings = int(math.log2(side // cells))
     images = keras.Input((side, side, 3), name="images")

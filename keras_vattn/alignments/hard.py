@@ -30,7 +30,7 @@ class Hard(Alignment):
     """
 
     is_stochastic = True
-    # A KL is not supported: the KLs of later steps depend on the draw, but a draw passes no gradient back.
+    # No KL is supported. Draws affect the KLs of later steps but have no gradient, so the KL gradient would be wrong.
     takes_divergence = False
 
     def noise(self, shape, seed):

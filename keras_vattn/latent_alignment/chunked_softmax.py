@@ -45,7 +45,7 @@ def chosen_log_likelihood(inputs, kernel, bias, targets, chunk_size, row_mask=No
         chunks, num_selected = _selected_first(selected, num_chunks, size)
         block_size = ceiling(size, num_blocks)
         blocks = [slice(block * block_size, (block + 1) * block_size) for block in range(num_blocks)]
-        # `tf.cond` prevents TensorFlow from fusing operations and reusing memory, so use it only with masked rows.
+        # Only masked rows are skipped. Without a row mask, avoid `tf.cond`: it prevents fusion and memory reuse.
         skips_blocks = row_mask is not None and num_blocks > 1
         if not skips_blocks:
             first_chosen, probabilities = output.score_rows(chunks[0])

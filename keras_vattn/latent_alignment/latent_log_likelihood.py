@@ -19,8 +19,8 @@ class LatentLogLikelihood(keras.layers.Layer):
     `keras_vattn.LatentObjective` lists the objectives of Deng et al. 2018, sections 2 to 4, and their values. A
     sample z has no gradient with respect to q, so the formula has a second term: its value is 0, and its gradient
     replaces the missing gradient. The formula shows one sample and the baseline b; sg stops the gradient. The expected
-    gradient of the formula is the gradient of E_q log p(y | z) (eq. 1). You can sum and mask the values, and train with
-    `keras_vattn.NegativeBound`. The values contain no KL: `keras_vattn.CategoricalAttention` adds it with `add_loss`.
+    gradient of the formula is the gradient of E_q log p(y | z) (eq. 1). The loss `keras_vattn.NegativeBound` masks and
+    sums the values. The values contain no KL: `keras_vattn.CategoricalAttention` adds it with `add_loss`.
 
     If each example has one query, the log-likelihoods may have shape (B, K), and the result has shape (B,). The log
     prior and log posterior may still have shape (B, 1, K).

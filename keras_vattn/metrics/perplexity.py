@@ -14,7 +14,7 @@ class Perplexity(keras.metrics.Metric):
     """Perplexity per token of a data set. The argument `kind` names the likelihood from which it is computed.
 
     In the formula, T_b counts every unmasked step, including the end-of-sentence token. Compare only perplexities of
-    the same kind; "predictive" may also be compared with "exact". "elbo" and "iw" are upper bounds of the perplexity.
+    the same kind; "predictive" may also be compared with "exact". "elbo" and "iw" are upper bounds on the perplexity.
     During training, noise and dropout are active, so the value is not a perplexity of any kind in the table.
 
     | kind | log p(y given x) |

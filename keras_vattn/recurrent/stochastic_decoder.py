@@ -321,7 +321,7 @@ class _PredictionPart(Part):
             self.prediction.account(parameters, self._target(results, parameters, memory), mask, training)
 
     def _target(self, results, parameters, memory):
-        """Return c. If `prediction.informed`, c is the predicted mean for examples without a valid key, so q = p."""
+        """Return the context. If `prediction.informed`, examples without a valid key get the mean of p (KL 0)."""
         context, any_valid = results["context"], memory["attention"]["keys"].any_valid()
         if any_valid is None or not self.prediction.informed:
             return context
