@@ -3,7 +3,7 @@
     python -m tools.human_evaluation sheet RUN RUN --out FOLDER [--outputs 100] [--label MAP] [--seed 0]
     python -m tools.human_evaluation read FOLDER/key.json FILLED.csv FILLED.csv ...
 
-A RUN is the folder of a finished run that generated sentences. The file shown.json in this folder contains the outputs
+A RUN is the folder of a finished run of a program that generates sentences. The file shown.json contains the outputs
 for up to 100 sources. Runs on the same test split contain the same sources.
 
 `sheet` writes two files. sheet.csv contains the outputs of all runs in random order, without the names of the models.

@@ -12,7 +12,7 @@ import pydoc_data.topics
 import re
 import sys
 
-# A sentence ends where a capital letter, quotation mark or bracket follows, but not after "e.g.", "i.e." or "cf."
+# A sentence ends at . ! or ? before a capital letter, quotation mark or bracket, but not after "e.g.", "i.e." or "cf."
 _END = re.compile(r"(?<!e\.g\.)(?<!i\.e\.)(?<!cf\.)(?<=[.!?])\s+(?=[\"'(A-Z])")
 _HEADING = re.compile(r"^([*=\-~^\"])\1{2,}$")
 # Signs of code: grammar rules, prompts, assignments and tables. A paragraph with one of these signs is skipped.

@@ -34,7 +34,7 @@ class Part:
 
 
 def read(options):
-    """Return the `Part` of each split. Without caption files, render scenes: 80 % train, 10 % valid, 10 % test."""
+    """Return the `Part` of each split. Without caption files, render scenes: 80% train, 10% valid, 10% test."""
     require_pycocoevalcap()
     names, fraction, rendered = options.captions, options.captions.valid_fraction, None
     if names.train_captions is None:

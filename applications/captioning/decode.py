@@ -90,7 +90,7 @@ class Captioner(ImageModule):
 
     def written(self, regions, num_regions, num_draws, seed):
         """Return captions with their uncertainty, in the format of `written_of`. If `num_draws` is 0, the
-        attention weights are not sampled."""
+        metrics are computed at the mean weights only."""
         if num_draws and self.noise.value is not None:
             captions = self._under_draws(regions, num_regions, num_draws, seed)
         else:

@@ -37,7 +37,7 @@ _BRACKETS = {"(": "-lrb-", ")": "-rrb-", "[": "-lsb-", "]": "-rsb-", "{": "-lcb-
 def caption_metrics(hypotheses, references, java=True):
     """Return corpus BLEU-1 to BLEU-4, ROUGE-L, CIDEr-D and METEOR 1.5, as pycocoevalcap computes them.
 
-    CIDEr ignores n-grams that occur in the `references` of all images, so the CIDEr of a single image is 0. Stanford's
+    CIDEr takes document frequencies of n-grams from `references`, so the CIDEr of a single image is 0. Stanford's
     PTBTokenizer splits captions into lower-case tokens without punctuation. This tokenizer and METEOR need Java.
     Without Java, `rule_tokens` replaces the tokenizer, METEOR is skipped, and a warning is printed to standard error.
 

@@ -35,7 +35,7 @@ class Model:
         alignment: Distribution of the decoder's attention weights: "hard", "weibull", "lognormal" or "gaussian";
             `None` for softmax.
         feeding: Context vector that the decoder reads: "sampled", or "expected" (the mean over the regions under p).
-        is_marginal: Whether each word has a latent region, so the likelihood of the word is a sum over all regions.
+        is_marginal: Whether each word has a latent region. If so, the likelihood of the word sums over all regions.
         published: Values of `AlignmentOptions` that the paper states for this model.
     """
 

@@ -180,7 +180,7 @@ class EvaluateGraphs(OtherGraph, common.EvaluateOptions):
 
 @dataclasses.dataclass
 class PredictGraphs(OtherGraph, common.GenerateOptions):
-    """Classify nodes of the run's graph or of another graph. Each input line is a node name (row number for .npz)."""
+    """Classify nodes of the run's graph or another graph. An input line is a node's name, or its number if unnamed."""
 
 
 @dataclasses.dataclass

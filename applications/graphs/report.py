@@ -140,7 +140,7 @@ def gradient_norms(run, part):
 
 def attention_statistics(run, graph):
     """Return a dictionary for each layer: entropies of the weights and of the prior, and the standard deviation of
-    sampled weights, averaged over heads and over nodes with incoming edges. Deterministic models return `None`."""
+    sampled weights, averaged over heads and over nodes with incoming edges; `None` for deterministic weights."""
     if MODELS[run.options.model].distribution is None:
         return None
     models, edges = run.models, graph.inputs["edges"]

@@ -59,7 +59,7 @@ def read(options):
         path = getattr(text, f"{part}_links")
         if path is not None:
             if part not in parts or not text.has_training_pairs:
-                raise InputError(f"--{part}-links needs the {part} split in --data, --{part}-source or --{part}-table.")
+                raise InputError(f"--{part}-links requires {part} files; pass --{part}-source or --{part}-table.")
             parts[part].links = gold_links(path, parts[part])
     if "valid" not in parts:
         parts["train"], parts["valid"] = hold_out(parts["train"], text.valid_fraction, DATA_SEED)

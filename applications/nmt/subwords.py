@@ -44,7 +44,7 @@ class PieceTokenizer(Tokenizer):
     def normalize(self, strings):
         """Return normalised strings (B,); normalising them again changes nothing."""
         strings = tf.strings.unicode_transcode(strings, "UTF-8", "UTF-8", errors="replace")
-        # This replaces NUL, at which `lower` would truncate. The last line replaces spaces that NFKC creates.
+        # Replace NUL here, because `lower` would truncate at it. The last line replaces spaces that NFKC creates.
         strings = tensorflow_text.normalize_utf8(tf.strings.regex_replace(strings, self._space, " "), "NFKC")
         if self.lowercase:
             # NFKC before `lower` turns a trademark sign into TM. NFKC after `lower` recomposes decomposed letters.
@@ -139,7 +139,7 @@ class SubwordEncoder(PieceEncoder):
         return cls(model.getvalue(), lowercase)
 
     def decode(self, ids):
-        """Return sentences (...) for int ids (..., T), without space marks. Keep no special token except `<unk>`."""
+        """Return sentences (...) for int ids (..., T). Space marks and special tokens except `<unk>` are removed."""
         pieces = tf.strings.regex_replace(super().decode(ids), " ", "")
         return tf.strings.strip(tf.strings.regex_replace(pieces, f"{SPACE_MARK}+", " "))
 

@@ -49,7 +49,7 @@ class Sources:
         return self.images if self.regions is None else self.regions
 
     def subset(self, ids):
-        """Return `Sources` of the images with these ids, or `self` if `regions` is set. Refuse unknown ids."""
+        """Return `Sources` of the images with these ids, or `self` with `regions`. Unknown ids raise `InputError`."""
         rows = self.source.rows_of(list(dict.fromkeys(ids)))
         return self if self.regions is not None else Sources(self.images.subset(np.sort(rows)), None)
 

@@ -56,8 +56,8 @@ class HDF5Regions(Regions):
 
 
 def checked(place, features, boxes):
-    """Return boxes (n, 4) = (x0, y0, x1, y1), clipped to the image. Raise an `InputError` that begins with `place` if a
-    feature (n, D) is NaN or infinite, or if a box is outside the image or has x0 > x1 or y0 > y1."""
+    """Return boxes (n, 4), x0, y0, x1, y1, clipped to the image. Raise an `InputError` that begins with `place` if
+    features (n, D) contain NaN or infinity, or if a box is outside the image or has x0 > x1 or y0 > y1."""
     if not np.isfinite(features).all():
         raise InputError(f"{place}: expected finite features. Received: NaN or infinity")
     inside = (boxes >= -_TOLERANCE) & (boxes <= 1.0 + _TOLERANCE)

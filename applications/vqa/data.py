@@ -32,7 +32,7 @@ class Part:
 
 
 def read(options):
-    """Return the `Part` of each split. Without question files, render scenes and split their questions 80/10/10."""
+    """Return the `Part` of each split. Without question files, render scenes and split the scenes 80/10/10."""
     files, fraction, tags = options.questions, options.questions.valid_fraction, None
     if files.train_questions is None:
         questions, tags = embedded(scenes.scenes(files.num_scenes))

@@ -22,7 +22,7 @@ NUM_VOTES = 10
 @dataclasses.dataclass
 class Questions:
     """Columns with one entry per question. An entry of `votes` is a list of the normalised answers of several people.
-    An entry of `types` is one of `TYPES`. An entry of `cells` is the region that shows the answer, or -1 if none."""
+    An entry of `types` is one of `TYPES`. `cells`, if known, contains the region that shows each answer, or -1."""
 
     ids: list
     images: list

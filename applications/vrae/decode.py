@@ -38,7 +38,7 @@ class Writer(tf.Module):
 
     @in_graph(_INTEGER, _INTEGER)
     def generate(self, num, seed):
-        """Return new sentences (num,). z_enc is sampled from N(0, I); z_t and c~_t are sampled from their priors."""
+        """Return new sentences (num,). z_enc is sampled from N(0, I), z_t and c~_t from their priors, words from p."""
         models, seed, z, noise = self._models.value, random.as_seed(seed), None, ()
         if models.latent is not None:
             z = random.normal((num, self._width), random.fold_in(seed, 0))

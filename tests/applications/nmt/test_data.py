@@ -87,7 +87,7 @@ def test_gold_links_of_files(tmp_path):
     links.write_text("0-0\n0-0 9-1\n")
     with pytest.raises(InputError, match=r"links.txt:2: the link 9-1 is out of range"):
         read(options)
-    with pytest.raises(InputError, match="--valid-links needs the valid split in --data, --valid-source"):
+    with pytest.raises(InputError, match="--valid-links requires valid files; pass --valid-source or --valid-table"):
         read(changed(Options(), valid_links=str(links)))
 
 
