@@ -75,7 +75,7 @@ class Comparison:
             return list(executor.map(function, items))
 
     def results_by_model(self, read, runs=None):
-        """Return a dictionary from model names to lists. A list contains `read(run)` for the run of each seed."""
+        """Return a dictionary {name of a model: list of `read(run)`, one per seed}."""
         results = {}
         for run in self.planned if runs is None else runs:
             results.setdefault(run.name, []).append(read(run))

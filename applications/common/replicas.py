@@ -26,7 +26,7 @@ from applications.common.errors import InputError
 def strategy_of(kind):
     """Return the `tf.distribute.Strategy` for a value of `--strategy`; call this before any TensorFlow computation.
 
-    The result is cached. With several workers, the function returns when all workers have connected.
+    The result is cached. With several workers, the function returns only after all workers have connected.
     """
     if kind == "multi_worker":
         print("waiting for the other workers of TF_CONFIG", flush=True)

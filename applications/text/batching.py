@@ -49,7 +49,7 @@ def bucket_shapes(sources, targets, max_parts=MAX_SHAPES):
 
 
 def other_sentence(x):
-    """Rotate the rows of a batch by half its length. A rotation by one row could give a row its own source again."""
+    """Rotate the rows of a batch by half its length. Adjacent rows may be equal, so do not rotate by one row."""
     return tf.roll(x, tf.shape(x)[0] // 2, axis=0)
 
 

@@ -5,7 +5,7 @@ import numpy as np
 from applications.common.significance import mean_interval, paired_interval
 from applications.common.tables import interval_text, table, titled
 
-# A curve has one point per tenth: the score of the first 1/10, 2/10, ..., 10/10 of the sentences.
+# A curve has ten points: the scores of the first 10%, 20%, ..., 100% of the sorted sentences.
 TENTHS = range(1, 11)
 # The curve for the order "random" is an average over this many permutations.
 NUM_ORDERS = 20

@@ -107,8 +107,8 @@ def build(side, cells, shares):
 def noisy_or(logits):
     """Return the log-odds (B, V) that a word describes at least one cell, given the log-odds (B, G, G, V) of each cell.
 
-    1 - p = prod_cells sigmoid(-logit) = exp(-s) with s = sum_cells softplus(logit), and the log-odds are
-    log(exp(s) - 1) = s + log(1 - exp(-s)), which does not overflow for large s.
+    1 - p = prod_cells sigmoid(-logit) = exp(-s) with s = sum_cells softplus(logit). So the log-odds are
+    log(exp(s) - 1), computed as s + log(1 - exp(-s)), which does not overflow for large s.
     """
     total = ops.maximum(ops.sum(ops.softplus(logits), axis=(1, 2)), _LEAST)
     return total + ops.log(-ops.expm1(-total))

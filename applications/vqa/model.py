@@ -224,7 +224,6 @@ def _posterior_logits(options, regions, query, answer, num_answers):
 def _mcan(options, inputs, embedding, num_answers):
     """Build the mcan architecture. Words attend to words. Regions attend to regions, then to words. Attention pools
     the words into one vector and the regions into another. The sum of these vectors predicts the answer."""
-    # Layers that are not attention units.
     network, unit = options.network, _Unit(options)
     sequences = {"return_sequences": True, "use_cudnn": options.fit.use_cudnn}
     encoder = keras_vattn.fast.LSTM(network.units, name="question_encoder", **sequences)

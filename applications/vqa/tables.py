@@ -7,7 +7,7 @@ from applications.vqa.questions import TYPES
 
 
 def last_kind(record, noisy=False):
-    """Return the uncertainty metrics of the first kind of sampling in the record: both, attention or dropout."""
+    """Return the uncertainty metrics of the last kind of noise in the record, in the order dropout, attention, both."""
     report = record["report"].get("noisy", {}) if noisy else record["report"]
     kinds = report.get("uncertainty") or {}
     return kinds.get("both") or kinds.get("attention") or kinds.get("dropout") or {}

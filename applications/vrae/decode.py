@@ -141,7 +141,7 @@ class Writer(tf.Module):
         return self.text_encoder.encode(texts, self._max_length)
 
     def _draws(self, layer, seed):
-        """Return a context manager in which `layer` samples. The model lstm has no latent variables to sample."""
+        """Return a context manager that makes `layer` draw samples. For the model lstm, the manager does nothing."""
         latent = self._models.value.latent
         return contextlib.nullcontext() if latent is None else keras_vattn.posterior_draws(layer, seed=seed)
 

@@ -250,7 +250,7 @@ def _map(run, part, writer):
 
 
 def samples_of(run, part, writer):
-    """Return generated sentences, reconstructions of random sentences, and an interpolation between two z_enc."""
+    """Return generated sentences, reconstructions of random sentences, and texts interpolated between two sentences."""
     samples = {"generated": strings(writer.generate(NUM_GENERATED, 0)), "reconstructed": [], "interpolated": []}
     if MODELS[run.options.model].latent:
         texts = [part.pairs.texts[row] for row in random_rows(len(part), NUM_GENERATED)]

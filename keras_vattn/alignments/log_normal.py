@@ -80,8 +80,8 @@ class LogNormal(Alignment):
             return None if floor == 0.0 else keys.of_count(lambda count: count * floor, logits)
 
         def row_floor(count):
-            # Averaged over keys, normalised phi is at most -log(count), so the mean of log S is at most
-            # -log(count) - sigma^2 / 2. If the prior mean is larger, by `distance`, then uniform phi minimises the KL.
+            # The average of normalised phi over keys is at most -log(count), so the average mean of log S is at most
+            # -log(count) - sigma^2 / 2. If the prior mean exceeds this (`distance` > 0), uniform phi minimises the KL.
             distance = prior.mean + 0.5 * self.sigma**2 + ops.log(ops.maximum(count, 1.0))
             return count * (floor + 0.5 * ops.square(ops.maximum(distance, 0.0) / p.scale))
 

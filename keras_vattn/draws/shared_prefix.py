@@ -93,7 +93,7 @@ class SharedPrefix:
     def _operations(self):
         """Return the operations of the largest possible prefix: all that depend on the inputs, but not on the seed."""
         names = {x.op for each in self.traced.graph.as_graph_def().library.function for x in each.node_def}
-        # Ignore stateless noise in a function, such as a loop body: its seed is an argument of the function.
+        # Skip stateless noise: calls of such functions have the seed as an input, so `sources & random` finds them.
         functions_are_random = any(_RANDOM.search(name) and not name.startswith("Stateless") for name in names)
         deterministic, random = {x.op for x in self.inputs}, {self.seed.op}
         for operation in self.traced.graph.get_operations():

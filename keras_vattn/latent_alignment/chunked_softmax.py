@@ -189,7 +189,7 @@ class _Output:
 
 
 def _largest(logits, probabilities):
-    """Return the largest logit of each row and the log of its p, both (r,). The log is precise, because p >= 1 / V."""
+    """Return the largest logit and the largest log p of each row, both (r,). The log is precise, because p >= 1 / V."""
     return tf.reduce_max(logits, axis=1), tf.math.log(tf.reduce_max(probabilities, axis=1))
 
 

@@ -145,7 +145,7 @@ class LatentLogLikelihood(keras.layers.Layer):
         return average
 
     def _check_and_squeeze(self, log_likelihood, log_prior, log_posterior, log_likelihood_mask, log_prior_mask):
-        """Check the inputs and return the attention outputs. If the log-likelihood is (B, K), drop their step axis."""
+        """Check the inputs. Return the attention outputs, without the step axis if the log-likelihood is (B, K)."""
         if len(log_prior.shape) not in (2, 3):
             raise ValueError(
                 f"`log_prior` must have shape (B, T, K) or (B, K). Received: log_prior.shape={tuple(log_prior.shape)}"

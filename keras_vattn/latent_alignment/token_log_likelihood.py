@@ -14,8 +14,8 @@ from keras_vattn.support.masks import both, check_mask, check_shape, first_mask,
 from keras_vattn.support.products import matmul
 from keras_vattn.support.validation import integer, positive_integer, refuse_ignore_class
 
-# Default number of logits in a chunk, in training (256 MB in float32) and prediction (32 MB). Large chunks speed up
-# training: the probabilities of the first chunk are stored, and the backward pass recomputes all others.
+# Default number of logits in a chunk: 256 MB in float32 if there are targets, 32 MB without. Large chunks speed up
+# training, because the backward pass reuses the probabilities of the first chunk and recomputes all others.
 CHUNK_ENTRIES = 2**26
 PREDICTION_ENTRIES = 2**23
 # For K > 1 candidates, the first chunk is split into blocks. The backward pass skips blocks whose gradient is 0.
