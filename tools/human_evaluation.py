@@ -7,9 +7,9 @@ A RUN is the folder of a finished run of a program that generates sentences. The
 for up to 100 sources. Runs on the same test split contain the same sources.
 
 `sheet` writes two files. sheet.csv contains the outputs of all runs in random order, without the names of the models.
-key.json contains the names; do not show it to the raters. Each rater fills in the column "rating" of a copy of
-sheet.csv: 5 flawless, 4 good, 3 adequate, 2 poor, 1 incomprehensible (Stent et al. 2005). `--label` selects which
-output of a run is rated: MAP (ved), translation (nmt), caption (captioning).
+key.json records which run wrote which output; do not show this file to the raters. Each rater fills in the column
+"rating" of a copy of sheet.csv: 5 flawless, 4 good, 3 adequate, 2 poor, 1 incomprehensible (Stent et al. 2005).
+`--label` selects which output of a run is rated: MAP (ved), translation (nmt), caption (captioning).
 
 `read` prints up to three tables. The first contains the mean rating of each model, with a 95% interval over outputs.
 The second contains the mean difference between each pair of models, paired by source, with a 95% interval and the

@@ -18,8 +18,8 @@ import numpy as np
 
 
 class _Word(typing.NamedTuple):
-    """A German word and its English translation. If `english` is empty, `linked` is another `_Word`, and the German
-    word has a possible link to the English translation of `linked`."""
+    """A German word and its English translation. The auxiliary "hat" has no translation in "hat ... gezeigt" (showed),
+    but has a possible link to "showed". So its `english` is empty, and `linked` is the word "gezeigt"."""
 
     german: str
     english: str = ""

@@ -33,7 +33,7 @@ class Jobs:
 
 
 def _gpus():
-    """Return the GPU names for CUDA_VISIBLE_DEVICES. Hide the GPUs from this process, to leave their memory to jobs."""
+    """Hide all GPUs from this process, because the jobs need the GPU memory. Return the ids of the GPUs."""
     import tensorflow as tf
 
     count = len(tf.config.list_physical_devices("GPU"))

@@ -15,12 +15,12 @@ def coverage_report(sentences, scores, noise):
     """Return how the quality of generated sentences depends on the model's uncertainty about them.
 
     The sentences are sorted from most to least certain, by each measure of uncertainty: mutual information, entropy,
-    and -log p per word under the mean weights. Ties are in random order, and a random order is the control. For each
+    and -log p per word under the mean weights. Ties are broken at random. The control is a random order. For each
     order, the curve is the quality of the first 10%, 20%, ... 100% of the sentences; the area is the mean of the curve.
 
     Args:
         sentences: List of dictionaries from `uncertainty.written_of`.
-        scores: Dictionary from the name of a metric to a function that scores the sentences with the given indices.
+        scores: Dictionary from the name of a metric to a function, which scores the sentences at some indices.
         noise: Noise of the draws for the mutual information, "attention" or "dropout"; `None` without draws.
 
     Returns:
@@ -46,7 +46,7 @@ def coverage_report(sentences, scores, noise):
 def coverage_lines(reports, metrics):
     """Return a list of Markdown tables, one per metric. `reports` maps a model to a list of its `coverage_report`s.
 
-    `metrics` maps each metric to the title of its table and a factor. Metrics that a report lacks are skipped.
+    `metrics` maps a metric to the title of its table and a factor for its values. Missing metrics are skipped.
     """
     heads = ("model", "drawn", "sorted by", "area", "over random", "over likelihood", *(f"{10 * x}%" for x in TENTHS))
     tables = []

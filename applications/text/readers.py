@@ -258,7 +258,7 @@ def _text_lines(path, skip_invalid=None):
 
 
 def _file_lines(path, skip_invalid=None):
-    """Yield the lines of a text file. If `skip_invalid` is true, invalid UTF-8 bytes become lone surrogates."""
+    """Yield the lines of a text file. Refuse invalid UTF-8, unless `skip_invalid` is true."""
     path = pathlib.Path(path)
     if not path.is_file():
         raise InputError(f"{path}: no such file")

@@ -146,7 +146,7 @@ def decoded_sources(run, part, maximum=None):
 
 
 def likelihood_of(run, part, generator):
-    """Return the plug-in perplexity and, for models with z, the ELBO from one sample and the number of active units."""
+    """Return the plug-in perplexity; for models with z, also the number of active units and a one-sample ELBO."""
     models = run.models
     batches = part.batches(run.options.fit.batch_size, run.options.run.seed)
     report = likelihood_report(

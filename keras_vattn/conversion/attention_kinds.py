@@ -57,8 +57,8 @@ def mixin_of(layer_class):
 
 
 def _is_attention(layer):
-    """Return whether a layer is a Keras attention layer, or its class name contains "attention" but not "mask", "norm"
-    or "dropout"."""
+    """Return whether a layer is a Keras attention layer or has the name of one. Such a class name contains "attention",
+    but not "mask", "norm" or "dropout"."""
     name = type(layer).__name__
     if isinstance(layer, (keras.layers.MultiHeadAttention, keras.layers.Attention)):
         return True

@@ -57,8 +57,8 @@ def dirichlet_divergence(concentration, prior_concentration, keys):
 
 @custom_gradient
 def _entries(a, b, prior, row):
-    """Return one term of the KL for each key. The custom gradient with respect to a and b is the gradient of the whole
-    KL. It includes the paths through `prior` and `row`, which depend on a and b, so these two get no gradient."""
+    """Return one term of the KL for each key. `prior` and `row` depend on a and b, but get no gradient: the custom
+    gradient with respect to a and b is already the gradient of the whole KL."""
     b_bent, b_slope = prior
     total_relative, total_quotient, total_ratio, a_row, b_row = row
     relative, quotient = (b - a) / a, b / a

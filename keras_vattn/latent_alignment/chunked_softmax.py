@@ -107,7 +107,7 @@ class _Labels:
 
 @dataclasses.dataclass(frozen=True)
 class _Votes:
-    """Targets as one weight per word of the vocabulary, float32 (N, V). Row r uses `weights[r % N]`."""
+    """Targets that give each of the V words a weight, float32 (N, V). Row r of the inputs uses `weights[r % N]`."""
 
     weights: tf.Tensor
 

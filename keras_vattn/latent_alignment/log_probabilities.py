@@ -35,7 +35,7 @@ def draw(log_probability, num_samples, seed):
     """Sample indices, int64 (B, T, num_samples), independently from categorical distributions (B, T, S)."""
     batch_size, num_queries, num_keys = ops.shape(log_probability)
     noise = random.gumbel((batch_size, num_queries, num_samples, num_keys), seed)
-    # `keras.ops.argmax` is slower: it also searches for negative zeros, on the CPU even if a GPU is available.
+    # `keras.ops.argmax` is slower, because it also replaces negative zeros.
     return tf.argmax(log_probability[:, :, None] + noise, axis=-1)
 
 

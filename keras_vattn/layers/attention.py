@@ -223,8 +223,8 @@ class Attention(AttentionSteps):
     def posterior_distribution(self, *arguments, **options):
         """Return q, a TensorFlow Probability distribution. Pass the arguments of `call`. The layer must be built.
 
-        With a Gaussian context, q is the distribution of the context. It is computed with the expected weights, even if
-        the weights are sampled in training. Its batch shape is (B, T) and its event shape is (D,). Without a Gaussian
+        With a Gaussian context, q is the distribution of the context given the expected weights, even if training
+        samples the weights. The batch shape of q is (B, T), and the event shape is (D,). Without a Gaussian
         context, q is the distribution of the unnormalised weights (B, T, S), or of the normalised weights if the
         alignment has `kl_of="weights"`. With deterministic attention, q is a point mass at the context.
         """

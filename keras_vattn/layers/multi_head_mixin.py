@@ -86,7 +86,7 @@ class MultiHeadMixin(ChunkedAttention):
     def add_alignment(self, alignment, prior, per_head_prior=False, name=None):
         """Set the alignment and the prior. `name` replaces the name of the layer in the log, unless it is `None`."""
         keras_private.require_multi_head()
-        # Read the config: a converted Keras layer lacks both attributes. Older Keras versions lack both options.
+        # Older Keras versions do not have these two options.
         config = keras.layers.MultiHeadAttention.get_config(self)
         self.use_gate, self.sliding_window = config.get("use_gate", False), config.get("sliding_window")
         self.is_softmax = type(alignment) is alignments.Softmax

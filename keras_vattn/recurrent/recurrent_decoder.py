@@ -65,7 +65,7 @@ class RecurrentDecoder(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
 
     def draw_noise(self, batch_size, num_steps, memory, training=False):
         """Return the noise of all steps, a structure of (B, T, ...) tensors; `step` receives slices (B, ...). Each of
-        the `parts` draws its own seeds. A part whose seeds are `None` adds no noise."""
+        the `parts` generates noise from its own seeds. A part without seeds has no noise."""
         parts = self.parts()
         seeds = [part.draw_seeds(memory, training) for part in parts]
         if training_requested(self) and not training:
