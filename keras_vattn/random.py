@@ -359,10 +359,10 @@ def log_gamma(concentration, noise):
     """Return log G for draws G ~ Gamma(concentration, 1), computed from the noise of `gamma_noise`.
 
     With c = concentration + 2, G = g u1^(1 / (c - 2)) u2^(1 / (c - 1)), where g ~ Gamma(c, 1) and u1, u2 are uniform.
-    Temme's expansion (1992), with fitted coefficients, maps a normal draw to g, the Gamma quantile with the same
-    probability; the probability has an error below 3e-6. There is no rejection step, so XLA can compile the function in
-    a loop with an unknown batch size. The gradient with respect to the concentration is the implicit derivative of the
-    quantile (Figurnov et al. 2018). It is accurate to 2e-4 for normal draws up to 3.
+    Temme's expansion (1992), with fitted coefficients, converts a normal draw x to g, such that P(Gamma(c, 1) < g)
+    equals P(N(0, 1) < x) up to an error of 3e-6. There is no rejection step, so XLA can compile the function in a loop
+    with an unknown batch size. The gradient with respect to the concentration is the implicit derivative of the
+    quantile (Figurnov et al. 2018). Its relative error is below 2e-4 for |x| up to 3.
 
     Args:
         concentration: Float32 tensor, at least 1.

@@ -43,7 +43,7 @@ class _Array(np.ndarray):
 
 
 class _Csr:
-    """Replaces `csr_matrix` when a pickle is read, and stores its attributes, so that any SciPy version works."""
+    """Replaces `csr_matrix` in a pickle, so that any version of SciPy can convert the matrix to an array."""
 
     def toarray(self):
         matrix = scipy.sparse.csr_matrix((self.data, self.indices, self.indptr), shape=self._shape)

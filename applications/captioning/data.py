@@ -79,7 +79,7 @@ def words_of_images(captions):
 
 
 def codec_of(options, part):
-    """Fit the codec on the training data. The feature extractor `words`, if chosen, learns to detect caption words."""
+    """Fit the vocabulary and the region features on the training data."""
     words = words_of_images(part.captions)
     counts = collections.Counter(itertools.chain.from_iterable(words.values()))
     min_count = options.captions.min_word_count

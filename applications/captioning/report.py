@@ -131,7 +131,7 @@ def likelihood_report(captioner, run, part):
 
 
 def weights_report(part, weights):
-    """Return "entropy", the mean over C weight arrays (T, R) in nats, and for rendered scenes also "pointing"."""
+    """Return the mean "entropy" of `weights`, C arrays (T, R), in nats. For rendered scenes, add "pointing"."""
     entropies = [scipy.special.entr(x).sum(axis=-1)[ids != PAD] for x, ids in zip(weights, part.target, strict=True)]
     report = {"entropy": float(np.concatenate(entropies).mean())}
     if part.scenes is not None and scenes.are_cells(part.codec.regions):

@@ -111,7 +111,7 @@ class PosteriorOptions:
 
 @dataclasses.dataclass
 class PublishedOptions(BayesianOptions):
-    """Attention; a default of none stands for the paper's value"""
+    """Attention; the default none means the paper's value"""
 
     weibull_k: PositiveFloat | None = None
     lognormal_sigma: PositiveFloat | None = None

@@ -92,7 +92,7 @@ def joined(shown_by_model):
     samples, alignments = {}, {}
     for name, shown in shown_by_model.items():
         for place, sample in enumerate(shown.samples):
-            # Models may have several samples of one source. Merge the first sample of each model, then the second, etc.
+            # If a source has several samples, merge the n-th sample of each model.
             num_before = sum(other[0] == sample[0] for other in shown.samples[:place])
             lines = samples.setdefault(repr((sample[0], num_before)), {})
             for line in sample:

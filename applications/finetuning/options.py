@@ -147,7 +147,7 @@ class ReportOptions:
 
 @dataclasses.dataclass
 class Options:
-    """Fine-tune a pretrained transformer. The default is a tiny BERT on sentences from Python's standard library."""
+    """Fine-tune a pretrained transformer. By default, fine-tune a tiny BERT on sentences from docstrings."""
 
     model: Literal["deterministic", "no_kl", "wc"] = "no_kl"
     """deterministic: the original attention. no_kl: stochastic attention without a prior. wc: with a prior (BAM-WC)."""

@@ -84,7 +84,7 @@ class NetworkOptions:
 
 @dataclasses.dataclass
 class AlignmentOptions(PublishedOptions):
-    """Attention; a default of none stands for the value that --published selects"""
+    """Attention; the default none means the value that --published selects"""
 
     published: Literal[tuple(PUBLISHED)] = "general"
     """Data set whose published attention values are used. general: our own values, with which the KL has an effect."""

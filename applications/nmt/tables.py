@@ -77,7 +77,7 @@ def deng(comparison):
 
 
 def _with_kmax(comparison):
-    """Return the records of models with exact inference. "kmax" in a record is the report of the run with `kmax:5`."""
+    """Return the records of models with exact inference. "kmax" is the report with `--inference kmax:5`."""
 
     def arguments_of(run):
         if MODELS[run.options.model].inference != "exact":

@@ -41,7 +41,7 @@ class Generator(PairModule):
 
     @in_graph(IDS, _INTEGER, _INTEGER)
     def draw(self, source, num_samples, seed):
-        """Return ids (B, num_samples, L). z and the attention are sampled again for each sentence."""
+        """Return ids (B, num_samples, L). Each sample has new draws of z and of the attention."""
         repeated = tf.repeat(source, num_samples, axis=0)
         if not MODELS[self._options.value.model].latent:
             ids = self.greedy(repeated)["ids"]

@@ -94,7 +94,7 @@ class RegionOptions(ExtractorOptions):
 
 @dataclasses.dataclass
 class AlignmentOptions(PublishedOptions):
-    """Attention; a default of none stands for the paper's value"""
+    """Attention; the default none means the paper's value"""
 
     baseline: Literal["soft", "moving_average", "none"] = "soft"
     """Baseline that REINFORCE subtracts from the reward of a sampled region. soft: the log-likelihood under soft

@@ -90,7 +90,7 @@ class NetworkOptions:
 
 @dataclasses.dataclass
 class AlignmentOptions(PosteriorOptions, vision.AlignmentOptions):
-    """Attention; a default of none stands for the paper's value"""
+    """Attention; the default none means the paper's value"""
 
 
 @dataclasses.dataclass

@@ -55,8 +55,8 @@ class Models:
         encoder, latent: The encoder, and the layer that samples z_enc; `None` for the model `lstm`.
         decoder: A `StochasticDecoder` or, for models without attention, a plain `AttentionDecoder`.
         words: A `TokenLogLikelihood`.
-        training: Maps "target" (B, T), "target_input" (B, T), which is `target` shifted by one step, and "source"
-            (B, S), which is `target` without the end token, to log p of each target word in nats, (B, T).
+        training: Returns log p of each target word in nats, (B, T). Inputs: "target" (B, T); "target_input" (B, T), the
+            target shifted by one step; "source" (B, S), the target without the end token.
     """
 
     embedding: keras.Layer

@@ -284,8 +284,8 @@ class VariationalAlignment:
             )
         if not (self.is_stochastic and self.alignment.takes_divergence):
             raise ValueError(
-                'Posterior logits need an alignment that supports a KL, for instance "dirichlet", or the layer '
-                "`keras_vattn.CategoricalAttention`. "
+                'Posterior logits need an alignment that supports a KL. Use for instance alignment="dirichlet", or '
+                "use the layer `keras_vattn.CategoricalAttention`. "
                 f"Received: alignment={type(self.alignment).__name__}"
             )
 

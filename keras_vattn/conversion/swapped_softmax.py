@@ -137,7 +137,7 @@ def key_projection(layer):
 
 
 def store_keys(layer, softmax):
-    """Make the key projection of an attention layer store its outputs, from which `softmax` computes its prior."""
+    """Make an attention layer store its projected keys. `softmax` computes the prior from the stored keys."""
     projection, softmax.key_shape = key_projection(layer)
     projection.__class__ = _storing_class(type(projection))
 

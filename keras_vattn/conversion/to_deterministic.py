@@ -20,8 +20,8 @@ def to_deterministic(model):
         model: A model from `to_bayesian`, trained or not, or loaded from a file.
 
     Returns:
-        A model of the original class that makes the same predictions as `model`. It is not compiled and has no priors.
-        LoRA is merged into the weights, as in a `.keras` file.
+        A model of the original class that makes the same predictions as `model`. The new model is not compiled,
+        and has no priors. LoRA updates are merged into the weights, as when Keras saves a model.
 
     Raises:
         ValueError: If no layer of the model was converted, or the model is quantized.

@@ -77,8 +77,7 @@ def _weibull_to_gamma(q, p, name=None):
 
 
 def _divergence_from_products(q, p):
-    # The logits of q enter the KL as beta sum E[S] - sum alpha log E[S]. The first sum is 1, so only the second varies.
-    # `_weibull_to_gamma` avoids this form for large beta: the result would be a small difference between large terms.
+    # For a large rate of p, do not use this form: the KL would be a small difference between large terms.
     keys, log_mean = q.keys, q.log_mean()
     log_alpha = keys.zero_masked(p.log_concentration)
     alpha = ops.exp(log_alpha)

@@ -110,7 +110,7 @@ class RowDistribution(tfp.Distribution):
         return self._shape_tensor()[-1:]
 
     def __getitem__(self, slices):
-        raise NotImplementedError(f"A {type(self).__name__} cannot be sliced: slice its results instead.")
+        raise NotImplementedError(f"A {type(self).__name__} cannot be sliced. Slice a result, e.g. `mean()[0]`.")
 
     @classmethod
     def _parameter_properties(cls, dtype, num_classes=None):

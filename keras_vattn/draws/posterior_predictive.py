@@ -13,8 +13,8 @@ def posterior_predictive(
     2016). Fan et al. 2020, section 4.2, use dropout in all models, and also the posterior in stochastic models.
 
     To sample attention weights, make them an output of the model: `keras.Model(model.inputs, [model.output, weights])`.
-    Call the attention layer with `return_attention_scores=True` when you build the model. In Keras 3.15, a later second
-    call that only adds the weights fails ("Output with path ... is not connected").
+    Set `return_attention_scores=True` in the call that computes the context. If you call the layer a second time only
+    for the weights, Keras 3.15 raises an error ("Output with path ... is not connected").
 
     With `dropout=True`, the model still runs in inference mode, so batch normalization uses its moving averages.
     Dropout is active only in layers with a seed generator and a `rate`, `dropout`, `recurrent_dropout`,
@@ -22,8 +22,8 @@ def posterior_predictive(
     variable: moving averages, counts of training calls, the logged KL and seed generators stay the same.
 
     Operations that do not depend on the noise run once per batch. All other operations run for several draws at a time,
-    up to `max_rows` rows, so the noise depends on the seed, `num_samples`, `batch_size` and `max_rows`. A model runs
-    one draw at a time if its examples share noise: if a layer has `mixes_examples = True` (`GraphAttention`), or if the
+    up to `max_rows` rows. The noise depends on the seed, `num_samples`, `batch_size` and `max_rows`. A model runs one
+    draw at a time if its examples share noise: if a layer has `mixes_examples = True` (`GraphAttention`), or if the
     `noise_shape` of a Keras dropout begins with 1. Set `mixes_examples = True` in your own layer if its output for an
     example depends on other examples or on the row index.
 

@@ -15,7 +15,7 @@ class LSTM(keras.layers.LSTM):
     Arguments, weights, masks and results are those of the Keras layer, so this layer also works inside
     `keras.layers.Bidirectional`. Before the loop, one product multiplies all inputs by the kernel. After the backward
     loop, one product per kernel computes the gradient of the kernel. Keras's own code runs instead with cuDNN on a GPU,
-    and with `unroll=True`, `recurrent_dropout`, non-default activations, another cell, or `implementation=1` with
+    and with `unroll=True`, `recurrent_dropout`, non-default activations, another cell class, or `implementation=1` with
     dropout. Second derivatives are not available in training.
 
     XLA cannot compile cuDNN. `use_cudnn=False` selects the loop of this layer on a GPU too, so that XLA can compile the

@@ -52,6 +52,6 @@ def _check_step_weight(sample_weight, log_likelihood):
     single_step = (*expected[:1], *(1 for _ in expected[1:]))
     if not (fits(received, expected) or fits(received, single_step)):
         raise ValueError(
-            "`sample_weight` must be a scalar, (batch,), or (batch, time) for losses with a time axis. "
+            "`sample_weight` must be a scalar or (batch,) or, if the losses have a time axis, (batch, time). "
             f"Received: sample_weight.shape={received} for losses of shape {expected}"
         )

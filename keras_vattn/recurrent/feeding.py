@@ -3,7 +3,7 @@ from keras import ops
 
 
 class Feeding:
-    """Selects the attention result that a decoder passes to its cell, and the weights that update the score's state.
+    """Selects the context that a decoder's cell reads. If the score has a state, also selects weights for its update.
 
     `Feeding` is a base class. A subclass overrides the method `context`. If the result of `context` is wider or
     narrower than the attention context, the subclass also overrides `width`. To save a model, register the subclass

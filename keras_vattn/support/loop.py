@@ -97,7 +97,7 @@ class _Loop:
         )
 
     def run(self, step):
-        """Return two lists of tensors: the outputs (T, B, ...) and the last state. TensorFlow computes the gradient."""
+        """Return two lists of tensors: the outputs (T, B, ...) and the last state. There is no custom gradient."""
         # Read inputs from a `TensorArray`, because the gradient of a slice of a tensor is as large as the tensor.
         arrays = [tf.TensorArray(x.dtype, self.length).unstack(x) for x in self.inputs_by_time]
 

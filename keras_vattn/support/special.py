@@ -133,7 +133,7 @@ def log_gamma_slope(x):
 
 
 def log_gamma_curvature(x):
-    """Return d log_gamma_slope / d log x = x^2 trigamma(x) - x + log_gamma_slope(x), which is 0 at 0 and infinity."""
+    """Return d log_gamma_slope / d log x = x^2 trigamma(x) - x + log_gamma_slope(x): 0 at x = 0 and x = infinity."""
     w = 1.0 / (1.0 + x)
     return x * ops.log1p(1.0 / x) - (1.0 - w) * polynomial(w, _CURVATURE)
 
