@@ -193,7 +193,7 @@ def _ones(x):
 
 
 def _sums_of_metrics(model):
-    """Return the variables of a model's metrics, including KL metrics that the log does not show yet."""
+    """Return the variables of a model's metrics, including KL metrics that `model.metrics` omits."""
     names = "kl_tracker", "kl_above_floor_tracker"
     trackers = [getattr(layer, name, None) for layer in keras_private.flatten_layers(model) for name in names]
     variables = [

@@ -169,7 +169,7 @@ class Comparison:
 
 
 def compare(application, options):
-    """Train the missing runs; then write tables with the metrics and their differences, and plot training curves."""
+    """Train the missing runs, write tables of the metrics and their differences, and plot the training curves."""
     require_altair()
     comparison = Comparison(application, options)
     comparison.train()

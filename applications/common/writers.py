@@ -105,7 +105,7 @@ def _delete(folder):
 
 
 def require_aside_unused(path):
-    """Raise `InputError` if `aside_of(path)` exists and is not a run. `set_aside` cannot rename a run to this path."""
+    """Raise `InputError` if `aside_of(path)` exists and is not a run, because `set_aside` replaces only runs."""
     aside = aside_of(path)
     if aside.exists() and not _is_run(aside):
         raise InputError(f"--overwrite: cannot rename the old run, because {aside} exists. Rename that folder.")

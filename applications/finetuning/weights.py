@@ -32,7 +32,7 @@ def _read(path, from_preset, **options):
     try:
         return from_preset(str(path), **options)
     except ImportError as error:
-        raise InputError(f'--weights: {path} needs another package: {error} pip install "keras_vattn[apps]"') from error
+        raise InputError(f'--weights: {path} needs a package: pip install "keras_vattn[apps]" ({error})') from error
     except (OSError, KeyError, ValueError, TypeError, safetensors.SafetensorError) as error:
         # Keras's messages span several lines and end with all values of a variable.
         reason = " ".join(str(error).partition(", value=")[0].split())

@@ -37,7 +37,7 @@ _CHUNK = 4096
 class Tokenizer(tf.Module):
     """Splits sentences into word and punctuation tokens.
 
-    Invalid UTF-8 becomes U+FFFD, text is normalized to NFC, and escapes of the Penn Treebank (``-lrb-``, double
+    Invalid UTF-8 becomes U+FFFD, text is normalised to NFC, and escapes of the Penn Treebank (``-lrb-``, double
     backquotes, ...) become the characters that they denote.
 
     Args:

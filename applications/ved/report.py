@@ -170,8 +170,8 @@ def likelihood_of(run, part, generator):
 def controls(run, part):
     """Return how much log p(target) drops if z, the attended memory or the whole source is taken from another sentence.
 
-    Each drop is a mean with a standard error, in nats per sentence. z and the attention are at their posterior means. A
-    drop of 0 shows that the decoder ignores the input, or that the posterior of the input has collapsed onto the prior.
+    Each drop is a mean with a standard error, in nats per sentence. z and the attention are at their posterior means.
+    A drop of 0 shows that the decoder ignores the input, or that all sentences have the same z or attended memory.
     """
     models, kind = run.models, MODELS[run.options.model]
     swapped = {"z": {"z"} & models.encoder.output.keys(), "source": models.encoder.output.keys()}

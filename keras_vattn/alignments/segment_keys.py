@@ -82,7 +82,7 @@ class SegmentKeys(Keys):
         if not leading or (isinstance(num_lists, int) and num_lists == 1):
             reduced = segment_reduction(ops.reshape(x, (-1,)), self.row_ids, self.num_rows)
         else:
-            # Flatten x, with separate segments for each leading index: a third faster than reducing the transposed x.
+            # Flatten x and give each leading index its own segments. This is a third faster than reducing x transposed.
             first = ops.arange(num_lists, dtype="int64")[:, None] * ops.cast(self.num_rows, "int64")
             ids = ops.reshape(first + self.row_ids, (-1,))
             reduced = segment_reduction(ops.reshape(x, (-1,)), ids, num_lists * self.num_rows)

@@ -192,7 +192,7 @@ class TokenLogLikelihood(FeatureInputs, keras.layers.Layer):
             raise ValueError("`candidates_mask` needs targets. Received: targets=None")
         if targets is not None and log_weights is not None:
             raise ValueError(
-                "Pass either targets, or `log_weights` to predict, but not both. "
+                "Pass targets or `log_weights`, not both. "
                 f"Received: targets.shape={tuple(targets.shape)}, log_weights.shape={tuple(log_weights.shape)}"
             )
         axes, names = tuple(inputs.shape[:-2]), "B, T" if len(inputs.shape) == 4 else "B"

@@ -129,12 +129,12 @@ class AlignmentLayer(StochasticLayer):
             **options: Keyword arguments of `call`.
 
         Returns:
-            A dictionary of float32 arrays (B, T), or (B, H, T) with heads:
+            A dictionary of float32 arrays (B, T), or (B, H, T) with heads (T = 1 for a prior that all queries share):
             - `"posterior_entropy"`: entropy of the weights at the mean of the posterior.
-            - `"prior_entropy"` if the call has posterior logits: entropy of the weights at the mean of the prior.
-            - `"prior_entropy"` of a contextual prior: entropy of Psi over a query's keys. T is 1 if queries share Psi.
-            - `"weights_sd"`: standard deviation of a sampled weight, averaged over the valid keys. Below 1e-3, the
-              weights are almost deterministic. The noise of a Gaussian context is not included.
+            - `"prior_entropy"`, if the call has `posterior_logits`: entropy of the weights at the mean of the prior.
+            - `"prior_entropy"`, if the prior is contextual: entropy of its probabilities for the keys of a query.
+            - `"weights_sd"`: standard deviation of a sampled weight, averaged over the valid keys (without the noise
+              of a Gaussian context). If it is below 1e-3, the weights are almost deterministic.
         """
         scored = self._scored(arguments, options)
         return self.variational.statistics(scored, self.current_step, num_samples, random.as_seed(sample_seed))

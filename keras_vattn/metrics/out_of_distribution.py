@@ -19,10 +19,10 @@ def out_of_distribution_detection(in_scores, out_scores):
         out_scores: (K,), scores of out-of-distribution examples, which are the positive class.
 
     Returns:
-        A dictionary of floats in [0, 1]. `"auroc"`: the probability that an out-of-distribution example has a larger
-        score than an in-distribution example (a tie counts one half); 0.5 for an uninformative score. `"aupr"`: the
-        average precision; K / (K + N) for an uninformative score. `"fpr95"`: the false positive rate at the threshold
-        that detects 95 % of the out-of-distribution examples; lower is better.
+        A dictionary of floats in [0, 1]:
+        - `"auroc"`: probability that an out-of-distribution example scores higher; 0.5 for an uninformative score.
+        - `"aupr"`: average precision; K / (K + N) for an uninformative score.
+        - `"fpr95"`: false positive rate at the threshold that detects 95 % of the out-of-distribution examples.
 
     Raises:
         ValueError: If a score is NaN, or an argument is empty.

@@ -36,7 +36,7 @@ except ImportError:
 
 # Maps each private name to the feature that needs it, and to the consequence if the name is missing.
 FEATURES = {
-    # Attributes and methods of layers, models and optimizers of Keras.
+    # Attributes and methods of Keras layers, models and optimizers.
     "_flatten_layers": ("sampling, KL losses, conversion and quantization", "they raise an error"),
     "_tracker": ("`to_bayesian`, which adds layers to built layers", "it raises an error"),
     "_get_own_losses": ("the KL in the log", "no KL is logged"),
