@@ -38,7 +38,7 @@ def test_a_sublayer_has_one_owner(make, name):
     first(QUERY, VALUE)
     first(QUERY, VALUE)
     with pytest.raises(
-        ValueError, match=f"This {name} already belongs to another layer, {first.name}:.*: {name}={shared.name}"
+        ValueError, match=f"{name} already belongs to another layer, {first.name}:.*Received: {name}={shared.name}"
     ):
         second(QUERY, VALUE)
 

@@ -75,7 +75,7 @@ def test_options_of_all_runs(toy, tmp_path):
 
 BAD = {
     "--models: expected one of deterministic, gaussian, or MODEL@START. Received: a@a": ("--models", "a@a"),
-    "expected option=value after the model name. Received: units": ("--models", "gaussian:units"),
+    "gaussian:units: expected option=value after the model name. Received: units": ("--models", "gaussian:units"),
     "--models: gaussian:units=[: units=[ cannot be read": ("--models", "gaussian:units=["),
     "compare: `compare` sets seed, resume for each run; omit these options.": ("--seed", "3", "--resume"),
     "--models: gaussian:seed=3: `compare` sets seed for each run; omit these options.": ("--models", "gaussian:seed=3"),

@@ -75,7 +75,7 @@ def test_an_archive(tmp_path):
         ({"edges": np.array([[0, 7]])}, "edge 0, 0 to 7: expected nodes from 0 to 6"),
         ({"edges": EDGES.T}, r"expected edges of shape \(E, 2\)"),
         ({"edges": EDGES * 1.0}, "edges: expected integers"),
-        ({"features": np.where(FEATURES == 10.0, np.nan, FEATURES)}, "expected feature 2 to be a finite number"),
+        ({"features": np.where(FEATURES == 10.0, np.nan, FEATURES)}, "node 2: expected feature 2 to be a finite"),
         ({"labels": LABELS - 2}, "expected .* labels of 0 or more"),
         ({"labels": LABELS[:5]}, "expected a label for each of 7 nodes. Received: 5"),
         ({"train_idx": np.array([0, 7])}, "expected node numbers below 7 in splits. Received: 7"),

@@ -96,7 +96,7 @@ def test_the_network_words_tells_the_colours_of_cells(extractor):
 
 def test_which_words_are_learned():
     assert vocabulary_of([["b", "a", "rare", "."], *[["a", "b", "all"]] * 5, *[["all"]] * 5]) == ["a", "b"]
-    fails(lambda: make_extractor(OPTIONS, IMAGES, {"i1": ["a"]}), "--network words: expected a word that describes")
+    fails(lambda: make_extractor(OPTIONS, IMAGES, {"i1": ["a"]}), "words: expected at least one word that describes 5")
     fails(lambda: make_extractor(OPTIONS, IMAGES, {"other": ["a"]}), "squares: expected an image for every id")
 
 
