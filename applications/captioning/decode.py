@@ -22,7 +22,7 @@ from keras_vattn import decoding
 
 class Captioner(ImageModule):
     """Exports the endpoints `generate`, `sample` and, if the attention is stochastic, `uncertain`. The command
-    `evaluate` calls `search`, `read` and `written`. The default of `num_beams` is the option of the trained run."""
+    `evaluate` calls `search`, `read` and `written`. By default, `num_beams` is the value in the run's options."""
 
     def __init__(self, run, num_beams=None):
         super().__init__("captioner", run, run.models.training)

@@ -1,7 +1,7 @@
 """Score captions against several references, and attention weights against the region that each word describes.
 
 The package pycocoevalcap (our extra `captions`) computes the caption metrics. BLEU, ROUGE-L and METEOR lie between 0
-and 1, and CIDEr between 0 and 10. Papers print 100 times these values.
+and 1, and CIDEr between 0 and 10. Papers report these values times 100.
 """
 
 import functools

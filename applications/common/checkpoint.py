@@ -88,10 +88,10 @@ class Checkpoint(keras.callbacks.Callback):
         self._metrics = metrics if self.step else None
 
     def take_over(self, model, state):
-        """Start `model` from the training `state` of another model, the result of `read_state`. Copy the epoch, the
-        step, and all variables that both models have. `model` must be compiled and have a built optimizer.
+        """Start `model` from the training state of another model, as returned by `read_state`. Copy the epoch,
+        the step, and all variables that both models have. `model` must be compiled and have a built optimizer.
 
-        The history and the seeds are not copied. A layer that `state` lacks counts its calls from the copied step.
+        The history and the seeds are not copied. If `state` lacks a layer's call count, the count is `steps_taken`.
         """
         record, names, arrays, _ = state
         self.epoch, self.step = record["epoch"], record["step"]

@@ -42,7 +42,7 @@ class Shown:
     alignments: list = dataclasses.field(default_factory=list)
 
     def record(self):
-        """Return the content of shown.json: plain values, rounded, with up to 100 random samples."""
+        """Return the content of shown.json: up to 100 random samples, and the alignments with rounded numbers."""
         samples = [self.samples[row] for row in random_rows(len(self.samples), _MOST_SAMPLES)]
         alignments = [dataclasses.asdict(alignment) for alignment in self.alignments]
         return {"samples": samples, "alignments": _rounded(alignments)}

@@ -50,7 +50,7 @@ def dirichlet_divergence(concentration, prior_concentration, keys):
     )
     row = tuple(keys.spread(x) for x in row)
     divergence = keys.sum(_entries(a, b, prior, row))
-    # Stop the gradient of D(A, B), because the custom gradient of `_entries` already includes it.
+    # The custom gradient of `_entries` is the gradient of the whole KL, so D(A, B) must not add a gradient.
     divergence -= tf.stop_gradient(_remainder(a_total, log_gamma_bent(b_total), total_relative, total_ratio))
     return ops.maximum(divergence, 0.0)
 

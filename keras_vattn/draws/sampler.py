@@ -109,8 +109,8 @@ class Sampler:
         """Return a context manager. Inside it, the model samples from `seed` in this thread, but changes no variables.
 
         The seed is an integer or an int32 tensor of shape () or (2,). In the `with` block, do not call `predict` or
-        `evaluate`: their compiled functions would also sample after the block. Do not use `await` in the block: other
-        coroutines of the thread would run in its `keras.StatelessScope`.
+        `evaluate`: Keras would cache functions that sample, and call them again after the block. Do not use `await` in
+        the block: values that other coroutines of the thread assign to Keras variables meanwhile would be lost.
         """
         with requested(self._draws, self._training), SeededScope(random.as_seed(seed)):
             yield

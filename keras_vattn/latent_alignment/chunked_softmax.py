@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from keras_vattn.support.gradients import custom_gradient
 
-# Below this value a float32 probability loses precision.
+# If any probability is below this value, the logarithms are computed from the logits.
 SMALLEST = 1e-30
 
 

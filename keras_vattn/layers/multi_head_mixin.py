@@ -24,9 +24,9 @@ class MultiHeadMixin(ChunkedAttention):
     """Mixin that adds an alignment and a prior to `keras.layers.MultiHeadAttention` or a subclass of it.
 
     The mixin replaces the method `_compute_attention`, which computes the outputs of the heads from projected queries,
-    keys and values. It does not replace `call`, which a subclass may define. An example is the cached attention of a
-    language model, `keras_hub.layers.CachedMultiHeadAttention`. `keras_vattn.MultiHeadAttention` combines this mixin
-    with `keras.layers.MultiHeadAttention`, and documents the formula.
+    keys and values. The mixin does not replace `call`, so it also works with a subclass that defines its own `call`,
+    such as `keras_hub.layers.CachedMultiHeadAttention`. `keras_vattn.MultiHeadAttention` combines this mixin with
+    `keras.layers.MultiHeadAttention`, and documents the formula.
 
     Args:
         num_heads: Number of heads.

@@ -21,7 +21,7 @@ def quantized(layers):
 def restore_quantization(layers, records):
     """Quantize the layers listed in `records`, the result of `quantized`. Call this before loading the weights."""
     for index, mode, config in records:
-        # A sublayer may be in the records of both a converted layer and its original, so it may already be quantized.
+        # Two configs may list the same sublayer, so it may already be quantized.
         if layers[index].quantization_mode is None:
             layers[index].quantize(mode, type_check=False, config=keras.saving.deserialize_keras_object(config))
 
