@@ -34,8 +34,8 @@ def verdict_of(claim, runs):
     """Return three texts: the verdict on a claim, the observed difference, and the number of seeds needed to decide it.
 
     A claim states that the metric `of` is larger in the model `more` than in the model `than`, by more than the margin
-    `by`. It holds if the paired 95% interval over seeds lies above the margin, and is contradicted if the interval lies
-    below the margin. Otherwise the verdict is "no effect" if a decision would need more than 40 seeds, and "not
+    `by`. With at least three seeds, it holds if the paired 95% interval lies above the margin, and is contradicted if
+    the interval lies below. Otherwise the verdict is "no effect" if a decision would need more than 40 seeds, and "not
     decided" if not. A claim without `of` is "not tried"; a claim without runs is "pending".
 
     Args:
