@@ -214,7 +214,7 @@ class Encoded:
         of all epochs have at most `batching.MAX_SHAPES` shapes.
         """
         batch_size, lengths = options.fit.batch_size, self.ids.row_lengths().numpy()
-        # Choose batch lengths that need the least padding: multiples of `MULTIPLE`, or `max_length`.
+        # Round up to a multiple of `MULTIPLE`, at most `max_length`. Then choose the lengths with the least padding.
         rounded = np.minimum(-(-lengths // MULTIPLE) * MULTIPLE, options.texts.max_length)
         lengths, counts = np.unique(rounded, return_counts=True)
         lengths = lengths[cheapest_cuts(counts, lengths, num_buckets(len(rounded), batch_size))]

@@ -27,7 +27,7 @@ class Part:
 
     @property
     def report(self):
-        """Sizes of the graph and the split for the log, as in Table 6 of Fan et al. 2020."""
+        """Sizes of the graph and of this split, as in Table 6 of Fan et al. 2020."""
         graph = self.graph
         return {
             "nodes": len(self.nodes),

@@ -25,7 +25,7 @@ from applications.graphs.options import OtherGraph
 from applications.graphs.serve import predicted
 from keras_vattn import metrics
 
-# In this order: nodes in report.txt, nodes in report.html, attention plots, and maximum number of neighbours per plot.
+# report.txt lists NUM_SHOWN nodes, report.html NUM_SAMPLES nodes. A plot shows up to MOST_NEIGHBOURS neighbours.
 NUM_SHOWN, NUM_SAMPLES, NUM_ALIGNMENTS, MOST_NEIGHBOURS = 5, 20, 8, 30
 # The standard deviation of attention weights is computed from NUM_DRAWS samples with this seed.
 NUM_DRAWS, SEED = 16, 0

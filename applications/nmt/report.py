@@ -204,7 +204,7 @@ def alignment_report(translator, codec, part):
             for row, matrix in zip(rows, weights, strict=True):
                 entropies.setdefault(name, []).append(alignments.entropy(matrix))
                 if links is not None:
-                    # Drop the end token and truncated pieces.
+                    # Drop the pieces that truncation removed from the encoded texts, and the row of the end token.
                     source_words = words[0][row][: len(part.sources[row])]
                     target_words = words[1][row][: len(part.targets[row])]
                     pieces = matrix[: len(target_words), : len(source_words)]

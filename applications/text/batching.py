@@ -70,7 +70,7 @@ def bucketed_dataset(sources, targets, batch_size, seed=0, first_epoch=None):
         batch_size: Number of pairs per batch.
         seed: Integer, for the order of the pairs and of the batches.
         first_epoch: `None` for one pass from the shortest bucket to the longest, without shuffling. With an integer,
-            the dataset is endless, begins with this epoch, and is shuffled by the seed and the number of the epoch.
+            the dataset is endless, begins with this epoch, and is shuffled with `seed` and the epoch number.
     """
     sources, targets = IdRows.of(sources), IdRows.of(targets)
     lengths = _lengths(sources, targets)

@@ -111,7 +111,7 @@ def judged(greedy, draws, references):
 
 
 def fault_of(question, references):
-    """Return a text that lists the missing and the wrong words of a generated question; "" if there are none."""
+    """Return the missing and the wrong words of a generated question as a string, or "" if there are none."""
     # A correct question contains every word that all references share, and only words that occur in the references.
     words, reference_words = set(question.split()), [set(text.split()) for text in references]
     groups = {"lacks": set.intersection(*reference_words) - words, "has": words - set.union(*reference_words)}

@@ -66,7 +66,7 @@ class Writer(tf.Module):
 
     @in_graph(TEXTS)
     def reconstruct(self, texts):
-        """Rebuild each text, (B,), by greedy decoding at the means of q(z_enc | x), p(z_t), p(c~_t) (algorithm 2)."""
+        """Reconstruct each text, (B,), by greedy decoding at the means of q(z_enc | x), p(z_t) and p(c~_t)."""
         return self.text_encoder.decode(self.write_from(self.posterior(self._ids(texts))["mean"]))
 
     @in_graph(IDS)

@@ -96,7 +96,7 @@ class Models:
 
     @property
     def parameters(self):
-        """Dictionary with the numbers of parameters in p ("generative") and of those that only q uses ("inference")."""
+        """Dictionary of parameter counts: "generative" for p, "inference" for the parameters that only q uses."""
         total, inference = (
             sum(math.prod(weight.shape) for weight in weights)
             for weights in (self.training.trainable_weights, self.inference_weights)

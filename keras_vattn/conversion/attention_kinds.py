@@ -34,7 +34,7 @@ def attention_kind(layer):
 
     Returns:
         `"class"` if `to_bayesian` adds a mixin to the class of the attention layer; `"softmax"` if it replaces a
-        softmax layer, or redirects calls of Keras's softmax; `"unknown"` for attention that cannot be converted; `None`
+        softmax layer, or redirects calls to Keras's softmax; `"unknown"` for attention that cannot be converted; `None`
         for other layers, including wrappers of an attention layer.
     """
     if mixin_of(type(layer)):

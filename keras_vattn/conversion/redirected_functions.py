@@ -1,4 +1,4 @@
-"""Redirect calls of Keras's softmax in attention layers to a softmax layer that samples.
+"""Redirect calls to Keras's softmax in attention layers to a softmax layer that samples.
 
 Most attention layers are classes of Keras or have a `keras.layers.Softmax`, and do not need this module. Other classes
 call `keras.ops.softmax` or `keras.ops.dot_product_attention` in their functions, and this module redirects these calls.

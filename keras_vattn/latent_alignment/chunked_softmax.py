@@ -1,8 +1,8 @@
 """Compute an output layer, softmax(inputs W + b), in chunks of rows, for logits that do not fit in memory.
 
 The forward pass stores the probabilities of the first chunk. The backward pass recomputes all other probabilities, so
-it recomputes nothing if all rows fit in one chunk. Rows without an upstream gradient (a baseline, a masked word, a
-masked key) are sorted last, and the backward pass skips chunks that contain only these rows.
+it recomputes nothing if all rows fit in one chunk. Rows whose upstream gradient is 0, for instance those of masked
+words, are sorted last. The backward pass skips chunks that contain only such rows.
 
 Row and word indices are int64, because most GPU kernels of TensorFlow keep int32 tensors in host memory. Gradients are
 scattered in float32, because no GPU kernel scatters half precision.

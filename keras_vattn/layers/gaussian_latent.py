@@ -113,7 +113,7 @@ class GaussianLatent(GaussianLayer):
             query_penalty = ops.divide_no_nan(ops.maximum(counted, self.free_nats), num_queries)
             penalised = query_penalty + ops.zeros_like(divergence)
         elif self.free_bits:
-            # Use `where` instead of a product, because a masked entry may be infinite.
+            # Do not multiply by the mask: a masked entry may be infinite, and 0 * inf is NaN.
             counted = ops.where(valid[..., None] > 0, by_dimension, 0.0)
             average = ops.divide_no_nan(ops.sum(counted, axis=axes), ops.sum(valid))  # (units,)
             penalised = ops.sum(ops.maximum(average, self.free_bits)) + ops.zeros_like(divergence)

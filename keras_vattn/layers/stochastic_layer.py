@@ -277,8 +277,8 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         return [x for x in losses if id(x) not in other_replicas], [x for x in added if x.thread == thread]
 
     def _log(self, added):
-        """Add each KL to the log once, when the losses are read. If the call of the layer updated the log, `predict`
-        would also have to compute the KL."""
+        """Add each KL to the log once, when the losses are read. If `call` updated the log, `predict` would also
+        have to compute the KL."""
         if not added:
             return
         for divergence in added:

@@ -144,7 +144,7 @@ def _color_bar(figure, brightest, x, top, height):
 
     figure_width, figure_height = figure.get_size_inches()
     axes = figure.add_axes((x, 1.0 - (top + height) / figure_height, 0.15 / figure_width, height / figure_height))
-    # The colour bar shows the grey of a white pixel for each weight.
+    # For each weight, the colour bar shows how a white pixel appears in the pictures.
     greys = LinearSegmentedColormap.from_list("fog", [str(_SEEN + (1.0 - _SEEN) * _FOG), "1.0"])
     bar = figure.colorbar(ScalarMappable(PowerNorm(0.5, 0.0, brightest), greys), cax=axes, label="weight")
     bar.set_ticks([0.0, brightest], labels=["0", f"{brightest:.2f}"])

@@ -188,7 +188,7 @@ class AttentionDecoder(RecurrentDecoder):
         return [cells, attention, *carry]
 
     def step(self, inputs, state, memory, noise=None):
-        """Run one decoding step with the training code. The step adds no loss, updates no metric and reads no seed.
+        """Run one decoding step with the same code as `call`. A step adds no loss, updates no metric and reads no seed.
 
         Args:
             inputs: (B, D), the input of this step.

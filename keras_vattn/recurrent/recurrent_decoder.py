@@ -85,7 +85,7 @@ class RecurrentDecoder(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         return _merge("state", [part.start(batch_size, memory, initial_state) for part in self.parts()])
 
     def step(self, inputs, state, memory, noise=None):
-        """Run one decoding step with the code that training uses. It adds no loss, updates no metric and reads no seed.
+        """Run one decoding step with the same code as `call`. A step adds no loss, updates no metric and reads no seed.
 
         Args:
             inputs: (B, D), the input of this step; or a dictionary of (B, ...) tensors with the key `"inputs"`.

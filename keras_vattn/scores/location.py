@@ -75,7 +75,7 @@ class Location(Score):
     def _check(self, key_shape):
         if key_shape[1] is not None and key_shape[1] > self.kernel.shape[1]:
             raise ValueError(
-                "The memory is longer than the `max_length` positions of the location score. "
+                "With a location score, the memory can have at most `max_length` positions. "
                 f"Received: key.shape={tuple(key_shape)}, max_length={self.kernel.shape[1]}"
             )
 

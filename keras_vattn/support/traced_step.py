@@ -103,7 +103,7 @@ class TracedStep:
             }
             state = zip(sums["state"], sources["state"], strict=True)
             sums["state"] = [tf.zeros_like(old) if x is None else x for x, (old,) in state]
-        # `tf.gradients` may have captured outer tensors that the step itself does not read.
+        # `tf.gradients` may capture further outer tensors. `StepGradient.run` feeds their values to the copied graph.
         names = {x.name for x in self._captured}
         constants = [(x, outer) for outer, x in self._graph.captures if x.name not in names and x.dtype != tf.resource]
         return StepGradient(self, upstream, constants, **sums)
