@@ -1,4 +1,4 @@
-"""Confidence intervals and significance tests for metrics of several seeds, and corpus scores for the bootstrap."""
+"""Confidence intervals and significance tests for metrics of several seeds; corpus scores of resampled sentences."""
 
 import typing
 import warnings

@@ -18,7 +18,7 @@ def train(options):
     run = TrainingRun(PROGRAM, options)
     train, valid = run.read(codec_of)
     network = run.build()
-    # After a short pretraining, fine-tuning needs a larger learning rate.
+    # The tiny transformer is pretrained only briefly, so its fine-tuning needs a larger learning rate.
     default_rate = 5e-4 if options.backbone.weights is None else 3e-5
     run.schedule(train.num_batches(options.fit.batch_size), options.fit.learning_rate or default_rate)
     if run.is_new:

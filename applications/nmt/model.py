@@ -317,7 +317,7 @@ def _recurrent_stack(options, name, outputs, mask, index):
 def _word_initializer(options):
     """Return the argument `embeddings_initializer` for the word embeddings."""
     if options.resolved["emission"] == "words" and not options.network.initial_range:
-        # Keras's default deviation is too small: words with similar initial vectors can permanently swap alignments.
+        # With Keras's small default `stddev`, words with similar initial vectors can permanently swap alignments.
         return {"embeddings_initializer": keras.initializers.RandomNormal(stddev=0.3)}
     return _initializers(options, "embeddings")
 

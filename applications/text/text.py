@@ -211,5 +211,5 @@ class TextEncoder(tf.Module):
 
 
 def chunks(strings):
-    """Yield a data set in slices of `_CHUNK` strings, and report progress. Each slice is encoded in one call."""
+    """Yield slices of `_CHUNK` strings, and report progress. Each slice is encoded in one call."""
     return (strings[start : start + _CHUNK] for start in progress(range(0, len(strings), _CHUNK), "encoding"))

@@ -2,7 +2,7 @@
 
 A scene is a grid of 4 x 4 cells. Four to six cells contain one object each, with random position and size in the cell.
 An object has a colour and a shape, and no two objects of a scene have the same colour and the same shape, so that "the
-red circle" is unique. A scene has at most four colours and four shapes, so that some of them occur several times.
+red circle" is unique. A scene has at most four colours and four shapes. At least one colour or shape occurs repeatedly.
 Captions and answers are true. Relations are unambiguous: if an object is left of another, they are further apart in
 columns than in rows. Every scene has questions of every type, including yes/no questions with both answers.
 

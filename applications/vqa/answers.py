@@ -61,8 +61,8 @@ def answer_vocabulary(most_common, min_count, max_answers):
     frequent = sorted((-count, answer) for answer, count in counts.items() if count >= min_count and answer)
     if len(frequent) < 2:
         raise InputError(
-            f"--min-answer-count: expected 2 or more answers with {min_count} training questions each; use a lower "
-            f"value. Received: {len(frequent)} such answers"
+            f"--min-answer-count: expected 2 or more answers with at least {min_count} training questions each; "
+            f"use a lower value. Received: {len(frequent)} such answers"
         )
     return [answer for _, answer in frequent[:max_answers]]
 

@@ -49,11 +49,11 @@ class Keys:
         raise NotImplementedError(f"{type(self).__name__} does not implement `any_valid`.")
 
     def spread(self, row_value):
-        """Return the value of each entry's row: row -> entry. The result broadcasts to the shape of the entries."""
+        """Give each entry the value of its row: row -> entry. The result broadcasts to the shape of the entries."""
         raise NotImplementedError(f"{type(self).__name__} does not implement `spread`.")
 
     def per_entry(self, key_value):
-        """Return the value of each entry's key: key -> entry. The result broadcasts to the shape of the entries."""
+        """Give each entry the value of its key: key -> entry. The result broadcasts to the shape of the entries."""
         raise NotImplementedError(f"{type(self).__name__} does not implement `per_entry`.")
 
     def average(self, value):

@@ -71,7 +71,7 @@ def posterior_draws(model, seed=None, temperature=None):
 
 @contextlib.contextmanager
 def compiled_functions(model, request):
-    """Make `fit`, `evaluate` and `predict` of a model and its inner models follow a request inside the context."""
+    """Inside the context, `fit`, `evaluate` and `predict` of a model and its inner models sample as `request` says."""
     models = [x for x in keras_private.flatten_layers(model) if isinstance(x, keras.Model)]
     names = CompiledFunction.NAMES if tf.executing_eagerly() else ()
     with _LOCK:

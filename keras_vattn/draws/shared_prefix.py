@@ -71,10 +71,10 @@ class SharedPrefix:
         return [each for operation, uses in zip(operations, readers, strict=True) for each in uses or [operation]]
 
     def _cut(self, targets, batch):
-        """Choose the cut. Return a dictionary {name of a tensor on the cut: whether axis 0 is the batch axis}.
+        """Choose the cut: the tensors that the prefix passes on. Return {name: whether axis 0 is the batch axis}.
 
-        If a tensor depends on the batch size, but its axis 0 is not the batch axis, the tensor cannot be on the cut.
-        Then the remainder computes this tensor, and the inputs of its operation are on the cut instead.
+        A tensor cannot be on the cut if it depends on the batch size, but its axis 0 is not the batch axis. The
+        operation that computes this tensor moves to the remainder, and the inputs of the operation join the cut.
         """
         operations, row_status = self._operations(), {}
         for _ in range(_MAX_ROUNDS):

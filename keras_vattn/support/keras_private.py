@@ -51,7 +51,7 @@ FEATURES = {
     "GLOBAL_CUSTOM_NAMES": ("`to_bayesian`, whose classes are saved under one name", "it raises an error"),
     "use_legacy_config": ("the warning about a `.h5` file", "there is no warning"),
     # Private names in TensorFlow.
-    "GraphOrParentsInXlaContext": ("causal query chunks, which skip masked keys outside XLA", "they compute all keys"),
+    "GraphOrParentsInXlaContext": ("causal query chunks, which skip masked keys outside XLA", "graphs skip no keys"),
     "_cardinality": ("`distribute.shard` of a finite dataset", "`fit` needs `steps_per_epoch`"),
     "gradient_registry": ("freeing gradients", "a process keeps the graphs of all models that it has trained"),
 }

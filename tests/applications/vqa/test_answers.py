@@ -43,7 +43,7 @@ def test_the_vocabulary():
     most_common = ["b", "a", "b", "c", "a", "d", "", "", "c"]
     assert answer_vocabulary(most_common, 2, 9) == ["a", "b", "c"]
     assert answer_vocabulary(most_common, 2, 2) == ["a", "b"]
-    with pytest.raises(InputError, match="--min-answer-count: expected 2 or more answers with 3 training"):
+    with pytest.raises(InputError, match="--min-answer-count: expected 2 or more answers with at least 3 training"):
         answer_vocabulary(most_common, 3, 9)
 
 
