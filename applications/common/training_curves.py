@@ -12,7 +12,7 @@ def training_curves(histories, curves, path=None):
 
     Args:
         histories: Dictionary from the name of a model to a list of histories, one per seed. A history is the list of
-            rows of history.csv. With several seeds, the curve is their mean, and a band shows one standard deviation.
+            rows of history.csv. The curve is the mean over the seeds; a band shows one standard deviation.
         curves: Quality metrics to plot: a dictionary from columns of history.csv to labels.
         path: PNG file to write. Defaults to `None`, for no file.
 

@@ -13,14 +13,14 @@ _SUPPORTED = {"hidden_act": ("gelu", "gelu_new", "gelu_pytorch_tanh"), "position
 
 
 def tokenizer_of(path):
-    """Load the tokenizer of a folder."""
+    """Load the tokenizer in a folder."""
     import keras_hub
 
     return _read(path, keras_hub.models.Tokenizer.from_preset)
 
 
 def backbone_of(path, **options):
-    """Load the transformer of a folder; `options` override its config. With `load_weights=False`, the weights are
+    """Load the transformer in a folder; `options` override its config. With `load_weights=False`, the weights are
     random. Raise `InputError` if tensors are missing or have wrong shapes."""
     import keras_hub
 

@@ -91,7 +91,7 @@ def read_inputs(options, encoder, max_length):
 def write_samples(path, rows):
     """Write up to 200 random samples to samples.txt; return the lines of five random samples for report.txt.
 
-    `rows` is a list of samples. A sample is a list of (label, sentence), each written as one line.
+    `rows` is a list of samples. A sample is a list of pairs (label, sentence). Each pair becomes one line.
     """
     # Sentences from a table may contain line breaks. Replace line breaks with spaces.
     texts = [[f"{label:12}{' '.join(sentence.split())}" for label, sentence in row] + [""] for row in rows]

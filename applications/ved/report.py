@@ -1,4 +1,4 @@
-"""Report how well and how diversely a model generates, and print the tables of Bahuleyan et al. 2018."""
+"""Report the quality and the diversity of generated sentences, and print the tables of Bahuleyan et al. 2018."""
 
 import functools
 

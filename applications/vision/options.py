@@ -51,7 +51,7 @@ class ExtractorOptions:
             raise InputError(f"--image-size: expected at least 2 * --grid = {2 * self.cells}. Received: {self.side}")
 
 
-# Options that determine the features; with --start-from, both runs need the same values.
+# Options that determine the features. With --start-from, their values must be those of the earlier run.
 EXTRACTOR_OPTIONS = tuple(field.name for field in dataclasses.fields(ExtractorOptions))
 
 

@@ -122,7 +122,7 @@ def copy_state(model, new, excluded=()):
 
 def model_layers(model, excluded=()):
     """Return the layers of a model. Leave out input layers, layers of its preprocessor and the layers `excluded`."""
-    # A preprocessor may create layers at its first call. An inner model may share input layers with the outer model.
+    # A rebuilt model may lack layers that the first call of a preprocessor creates, and may have more input layers.
     excluded_layers = [*excluded, *_preprocessing(model)]
     excluded_ids, all_layers = {id(layer) for layer in excluded_layers}, keras_private.flatten_layers(model)
     return [x for x in all_layers if id(x) not in excluded_ids and not isinstance(x, keras.layers.InputLayer)]

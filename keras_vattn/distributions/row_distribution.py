@@ -118,7 +118,7 @@ class RowDistribution(tfp.Distribution):
 
 
 def relaxed_density(x, power, keys):
-    """Return one term per key. The terms of the n valid keys of a row sum to log p(log w) of its normalised weights w.
+    """Return a term per key. In each row, the terms of the n valid keys sum to log p(log w), with normalised weights w.
 
     Formula:
         p(log w) = (n - 1)! "power"^(n - 1) (prod_s exp(x_s)) / (sum_s exp(x_s))^n

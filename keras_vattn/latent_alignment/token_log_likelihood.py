@@ -18,7 +18,7 @@ from keras_vattn.support.validation import integer, positive_integer, refuse_ign
 # training, because the backward pass reuses the probabilities of the first chunk and recomputes all others.
 CHUNK_ENTRIES = 2**26
 PREDICTION_ENTRIES = 2**23
-# For K > 1 candidates, the first chunk is split into blocks. The backward pass skips blocks whose gradient is 0.
+# Number of blocks in the first chunk if K > 1. A block is skipped if all its rows are masked or have gradient 0.
 NUM_BLOCKS = 8
 
 

@@ -35,8 +35,8 @@ def scan(step, state, inputs, length, training=False, noise=()):
         state: Structure of tensors. The step must not change their shapes or dtypes.
         inputs: Structure of (B, T, ...) tensors, for instance a dictionary. It may be empty.
         length: T, an integer or a scalar tensor.
-        training: Whether to use a backward loop, whose gradient is fast but cannot be differentiated again. If
-            `False`, TensorFlow computes the gradient.
+        training: Whether a backward loop computes the gradient. It is fast, but the gradient cannot be differentiated
+            again. If `False`, TensorFlow computes the gradient.
         noise: If `inputs` is a dictionary, the keys of the tensors that need no gradient.
 
     Returns:
