@@ -26,7 +26,7 @@ _ENGLISH = babel.Locale("en")
 MAX_STATEMENT_TOKENS = 16
 # Maximum number of countries. The countries with the most facts are used.
 NUM_TERRITORIES = 64
-# Each word of a key must occur at least this often, so that a model learns to write the word in its questions.
+# Every word of `first` and `second` must occur in at least this many statements, so that a model can learn it.
 MIN_KEY_OCCURRENCES = 20
 
 # Languages in Latin script. Many of them use the same name for a country, so the same words occur in many facts.

@@ -47,7 +47,7 @@ class Captioner(ImageModule):
         return self.text_encoder.decode(ids[:, : self._max_length])
 
     def _generate(self, regions, num_regions):
-        """Return captions (B,), their log p in nats, which includes the end token, and attention weights (B, T, R)."""
+        """Return captions (B,), attention weights (B, T, R), and log p of each caption with its end token, in nats."""
         best = self._search(regions, num_regions)
         return {"captions": self.texts(best["ids"])} | {name: best[name] for name in ("log_probabilities", "weights")}
 

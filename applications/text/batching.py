@@ -113,7 +113,7 @@ def bucketed_dataset(sources, targets, batch_size, seed=0, first_epoch=None):
     else:
         batches = tf.data.Dataset.range(first_epoch, np.iinfo(np.int64).max).flat_map(rows_of_batches)
     dataset = prefetched(batches.map(batch_of_rows))
-    # The dataset owns the reader. Iterators and derived datasets refer to the dataset, which keeps the reader alive.
+    # The dataset owns `read`. Iterators and derived datasets keep the dataset alive, and therefore also `read`.
     dataset.reader = read
     return dataset
 
@@ -162,5 +162,5 @@ def cheapest_cuts(counts, costs, max_parts):
 
 
 def _lengths(sources, targets):
-    """Return lengths (pairs, 2): the source length, at least 1, and the target length plus 1, for START or END."""
+    """Return source and target lengths (pairs, 2). An empty source counts as 1. A target gains one id, START or END."""
     return np.stack([np.maximum(sources.lengths, 1), targets.lengths + 1], axis=1)

@@ -1,4 +1,4 @@
-"""Computes risk-coverage curves: the quality of the 10%, 20%, ..., 100% most certain sentences of a model."""
+"""Computes risk-coverage curves: the quality of the first 10%, 20%, ..., 100% of the sentences, most certain first."""
 
 import numpy as np
 

@@ -102,8 +102,8 @@ class Extractor:
 
 
 def make_extractor(options, images=None, words=None):
-    """Return the `Extractor` that `ExtractorOptions` describe. The network "words" is trained on `images` to detect
-    `words`, a dictionary from the id of each training image to the words that describe it."""
+    """Return an `Extractor` for `options`, an `ExtractorOptions`. If `options.network` is "words", train a network on
+    `images` to detect `words`, a dictionary from the id of each training image to the words that describe it."""
     network, policy = None, keras.config.dtype_policy()
     if options.network != "pixels":
         rows = np.sort(images.rows_of(list(words)))

@@ -66,7 +66,7 @@ class Keys:
         return x + ops.zeros_like(like)
 
     def require_dense(self):
-        """Raise ValueError unless keys are the last axis of the logits, as TensorFlow Probability requires."""
+        """Raise ValueError unless the keys are the last axis of the logits, which TensorFlow Probability needs."""
         raise ValueError(
             "A TensorFlow Probability distribution over all keys of a query needs keras_vattn.DenseKeys. "
             f"Received: {type(self).__name__}"

@@ -70,7 +70,7 @@ class Prior(keras.layers.Layer):
         """Raise ValueError if a constructor argument has no effect because the KL compares normalised weights."""
 
     def get_config(self):
-        # Without this method, Keras could not serialise a layer whose dtype is a policy object.
+        # If a layer does not define `get_config`, Keras cannot serialise it with a policy object as the `dtype`.
         return super().get_config()
 
 
@@ -210,7 +210,7 @@ class GammaPrior(FamilyPrior):
 
     With `scale="rate"`, the mean of a contextual prior is Psi, and the gradient of the KL is proportional to `beta`:
 
-    - With a published `beta` below 1e-3 (down to 1e-15), the KL hardly affects the posterior, and Psi becomes uniform.
+    - With a `beta` below 1e-3 (published values go down to 1e-15), the KL hardly affects q, and Psi becomes uniform.
     - With `beta=1.0`, the default, the gradient is comparable to the gradient of a likelihood in nats, but Psi stays
       close to uniform and pulls the weights towards uniform.
     - With a `beta` of 10 or more, Psi follows the posterior.

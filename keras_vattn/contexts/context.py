@@ -70,5 +70,5 @@ class Context(FeatureInputs, keras.layers.Layer):
         return first_mask(previous_mask)
 
     def get_config(self):
-        # Without this method, Keras could not serialise a layer whose dtype is a policy object.
+        # If a layer does not define `get_config`, Keras cannot serialise it with a policy object as the `dtype`.
         return super().get_config()

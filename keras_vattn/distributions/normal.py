@@ -64,7 +64,7 @@ def gaussian_sample(mean, log_scale, noise, temperature=1.0):
 
 
 def diagonal_normal(mean, log_scale=None):
-    """Return N(mean, diag(exp(2 log_scale))) over the last axis, a TensorFlow Probability distribution."""
+    """Return the TensorFlow Probability distribution N(mean, diag(exp(2 log_scale))). Its event is the last axis."""
     return tfp.Independent(Normal(mean, log_scale), 1)
 
 

@@ -128,7 +128,7 @@ class CompiledFunction:
         return function(*arguments)
 
     def _compiled_function(self, request):
-        """Return a function compiled by Keras, which samples if `request` is not `None`."""
+        """Let Keras compile the function, and return it. If `request` is not `None`, the returned function samples."""
         getattr(self.model, f"make_{self.name}")(force=True)
         function = getattr(self.model, self.name)
         if len(self.functions) > 1:

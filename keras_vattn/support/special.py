@@ -39,7 +39,7 @@ def derivative(coefficients):
 
 
 def bounded_exp(x):
-    """Return exp(x) for x up to 60, and exp(60) (x - 59) for larger x. The gradient is never 0."""
+    """Return exp(x) for x up to 60, and exp(60) (x - 59) for larger x, where the gradient is exp(60)."""
     excess = ops.maximum(x - LARGEST_EXPONENT, 0.0)
     return ops.exp(ops.minimum(x, LARGEST_EXPONENT) + ops.log1p(excess))
 
