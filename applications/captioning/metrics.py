@@ -149,7 +149,7 @@ def _ptb_tokens(captions):
 
 
 def _meteor(hypotheses, references):
-    """Return the corpus METEOR. One Java call computes statistics of each caption. A second call computes the score."""
+    """Return the corpus METEOR. One Java call computes the statistics of each caption, and another the score."""
     from pycocoevalcap.meteor import meteor
 
     jar = pathlib.Path(meteor.__file__).with_name(meteor.METEOR_JAR)

@@ -48,13 +48,13 @@ def _read_codec(options, folder):
 
 @dataclasses.dataclass(frozen=True)
 class Application:
-    """The functions and tables of a program that its commands use. Attributes with a default are optional.
+    """The functions and tables that the commands need from a program. Attributes with a default are optional.
 
     Attributes:
         program: `Program`.
         read: `read(options)` returns the data that the options of `train` describe: a dictionary with "train", "valid"
             and, optionally, "test". The splits consist of plain values, data classes and arrays, so that their digest
-            can be computed. `read` raises `InputError` for mistakes of the user.
+            can be computed. `read` raises `InputError` for user errors.
         read_other: `read_other(options, evaluation)` reads the data files named by `evaluation`, the options of the
             command `evaluate`. If the options name no files, it returns `None`. Defaults to always returning `None`.
         load_codec: `load_codec(options, folder)` returns the codec stored in a `RunFolder`. Defaults to reading

@@ -41,5 +41,5 @@ def bound_report(step, batches):
 
 
 def perplexity(nats):
-    """Return exp(`nats`), the perplexity of a loss in nats per token. Return infinity if it exceeds float32."""
+    """Return exp(`nats`), the perplexity of a loss in nats per token, or infinity above the largest float32."""
     return math.inf if nats > np.log(np.finfo("float32").max) else math.exp(nats)

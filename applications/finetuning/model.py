@@ -24,8 +24,8 @@ MODELS = {"deterministic": "deterministic", "no_kl": "BAM (NO KL)", "wc": "BAM-W
 class Models:
     """The training model and its transformer. In `no_kl` and `wc`, the transformer has stochastic attention.
 
-    The training model maps "token_ids", "segment_ids" and "padding_mask", (B, L) each, to logits (B, C), to scores
-    (B,), or to logits (B, L, 2) of the first and the last token of an answer.
+    The training model maps "token_ids", "segment_ids" and "padding_mask", each (B, L), to one output, which depends on
+    the task: class logits (B, C), scores (B,), or logits (B, L, 2) of the first and the last token of an answer.
     """
 
     training: keras.Model

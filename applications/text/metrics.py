@@ -44,9 +44,9 @@ def unigram_entropy(draws):
 def self_bleu(draws):
     """Return the self-BLEU, a measure of the similarity between sentences that were sampled for the same input.
 
-    Each sentence is compared with all other sentences of the same input by sacrebleu's sentence BLEU-4 (exponential
-    smoothing, effective order): 100 for equal sentences, 0 for an empty sentence. The scores are averaged over the
-    sentences of each input, and then over inputs. Each input needs at least two sentences.
+    The score of a sentence is sacrebleu's sentence BLEU-4, with exponential smoothing and the effective order. All
+    other sentences of the same input are the references. Equal sentences score 100; an empty sentence scores 0. Scores
+    are averaged over the sentences of each input, and then over inputs. Each input needs at least two sentences.
     """
     metric = sacrebleu.metrics.BLEU(tokenize="none", force=True, effective_order=True)
 

@@ -207,7 +207,7 @@ def split_by_group(text, fraction, seed, maximum=None, option="--valid-fraction"
         fraction: Fraction of the pairs to hold out.
         seed: Integer.
         maximum: Maximum number of pairs to hold out, or `None` for no limit.
-        option, group: Texts for the `InputError`: the option that requests the split, and what defines a group.
+        option, group: Only for the error message: the option that requests the split, and what defines a group.
     """
     group_of_row = ranks(text.groups)
     sizes = np.bincount(group_of_row)

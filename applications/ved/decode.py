@@ -75,7 +75,7 @@ class Generator(PairModule):
 
 
 def generate(run, options):
-    """Yield an output line for each input line; tabs separate multiple samples."""
+    """Yield one output line per input line. If there are several samples, tabs separate them."""
     lines, ids = read_inputs(options, run.codec.source, run.options.text.max_source_length)
     sentences = write(Generator(run), ids, options.num_samples, options.seed, "generating")
     for sentence in aligned(lines, sentences):

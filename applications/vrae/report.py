@@ -239,8 +239,8 @@ def _controls(run, part, writer):
 
 
 def _map(run, part, writer):
-    """Return "moves", the total variation (0 to 1) between the attention weights of consecutive steps, and "entropy" in
-    nats, both averaged over the steps of each sentence and then over sentences."""
+    """Return averages over steps, then sentences: the "entropy" of the attention weights in nats, and "moves",
+    the total variation (0 to 1) between the attention weights of consecutive steps."""
     moves, entropies = [], []
     for sentences in progress(sentences_of(run, part), "attention"):
         weights, mask = writer.attention(*sentences).numpy().astype("float64"), sentences[-1].numpy() != PAD

@@ -114,7 +114,7 @@ def to_bayesian(
     }
     if not isinstance(model, keras.Model) or not model.built:
         raise ValueError(
-            f"`to_bayesian` needs a built keras.Model: call the model once. Received: {type(model).__name__}, "
+            f"`to_bayesian` needs a built keras.Model. Call the model once. Received: {type(model).__name__}, "
             f"built={getattr(model, 'built', None)}"
         )
     if any(isinstance(x, Converted) for x in keras_private.flatten_layers(model)):

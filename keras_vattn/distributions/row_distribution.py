@@ -182,5 +182,5 @@ def drawn_divergence(q, p, keys, seed, noise=None):
 
 
 def _row_values(x, distribution, keys):
-    """Return one value per row: x itself if events are rows, or the sum of x over each row if events are weights."""
+    """Return one value per row. If an event of the distribution is a single weight, sum x over the keys of each row."""
     return x if distribution.event_shape.rank else keys.sum(x)

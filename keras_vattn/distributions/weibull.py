@@ -74,10 +74,10 @@ class Weibull(RowDistribution):
 class NormalizedWeibull(RowDistribution):
     """Distribution of normalised Weibull weights, on the simplex.
 
-    In the formula, n is the number of valid keys of a row. Scaling all lambda of a row has no effect. The mean has no
-    closed form. The KL has none either, so it is estimated from draws as log q(w) - log p(w). If q and p are equal, the
+    In the formula, n is the number of valid keys of a row. Scaling all lambda of a row has no effect. The mean and
+    the KL have no closed form, so the KL is estimated from draws as log q(w) - log p(w). If q and p are equal, the
     estimate is 0 at every draw. If `log_scale` of q and p differ by d, the KL grows at most linearly in k d. The KL of
-    the unnormalised S is at least as large, because w is a function of S. That KL can grow exponentially in k d.
+    the unnormalised S is never smaller, because w is a function of S, and can grow exponentially in k d.
 
     Formula:
         w_s = S_s / (sum_(s') S_(s')), quad S_s ~ "Weibull"(k, lambda_s), quad log lambda_s = "log_scale"_s

@@ -30,7 +30,7 @@ def has_dropout(layer):
 
 def has_unknown_rate(layer):
     """Return whether a layer may have a dropout rate in an attribute that `RATE_NAMES` does not list."""
-    # Stochastic layers (`noise_seed`) and decoders (`draw_noise`) have a seed generator for noise other than dropout.
+    # The seed generator of a stochastic layer (`noise_seed`) or a decoder (`draw_noise`) does not imply dropout.
     has_known_attribute = any(hasattr(layer, name) for name in ("noise_seed", "draw_noise", *RATE_NAMES))
     return _has_generator(layer) and not has_known_attribute
 

@@ -155,7 +155,7 @@ def _check_probabilities(function, specs):
     try:
         function(seed=tf.constant(0), **ones)
     except tf.errors.OpError as error:
-        # Ignore other errors: ones may be invalid inputs. Compare up to the colon, because TensorFlow escapes quotes.
+        # Ignore other errors: the model may reject ones. Compare only up to the colon: TensorFlow escapes quotes.
         if _ERROR.partition(":")[0] in str(error):
             raise ValueError(f'{_ERROR}. Received: outputs="probabilities"') from None
 

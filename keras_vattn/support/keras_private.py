@@ -58,7 +58,7 @@ FEATURES = {
 
 
 def lacks(name, owner):
-    """Return the error message for a name that the installed version lacks."""
+    """Return the error message for a name that the installed Keras or TensorFlow lacks."""
     feature, consequence = FEATURES.get(name, ("keras_vattn", "it raises an error"))
     return (
         f"This version lacks `{name}`, needed by {feature}. Without it, {consequence}. Install keras>=3.12,<4 and "
