@@ -75,7 +75,7 @@ class Location(Score):
     def _check(self, key_shape):
         if key_shape[1] is not None and key_shape[1] > self.kernel.shape[1]:
             raise ValueError(
-                "With a location score, the memory can have at most `max_length` positions. "
+                "The memory is longer than `max_length`, the limit of the location score. "
                 f"Received: key.shape={tuple(key_shape)}, max_length={self.kernel.shape[1]}"
             )
 
