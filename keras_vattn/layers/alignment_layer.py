@@ -107,7 +107,7 @@ class AlignmentLayer(StochasticLayer):
     def posterior_distribution(self, *arguments, **options):
         """Return the posterior q as a TensorFlow Probability distribution. The arguments are the same as in a call, and
         the layer must be built. q is the distribution of the unnormalised weights, or of the normalised weights if the
-        alignment has `kl_of="weights"`. Annealed parameters (tau of `GumbelSoftmax`) have their current values."""
+        alignment has `kl_of="weights"`. Annealed parameters, such as a temperature, have their current values."""
         return self.variational.posterior_distribution(self._scored(arguments, options), self.current_step)
 
     def prior_distribution(self, *arguments, **options):

@@ -17,8 +17,8 @@ def interactive_alignment(weights, source_tokens, target_tokens, spread=None, ti
     """Plot attention weights as an interactive chart: one row per target token, one column per source token.
 
     Notebooks display the chart. It is an interactive version of `keras_vattn.plots.alignment_heat_map`. Larger weights
-    are darker. With `spread`, the area of an orange circle shows the standard deviation; above 0.5, the area stays
-    constant. Hover over a cell to see its numbers. Drop-down lists select a layer or a head.
+    are darker. With `spread`, the area of an orange circle is proportional to the standard deviation; above 0.5, the
+    area stays constant. Hover over a cell to see its numbers. Drop-down lists select a layer or a head.
 
     Args:
         weights: Array in [0, 1] of shape (T, S), (heads, T, S) or (layers, heads, T, S); or a dictionary from names,
