@@ -35,7 +35,7 @@ def train(options):
             hypotheses = caption(captioner, valid, options.reports.num_decoded, title=None)
             logs["val_cider"] = caption_metrics(hypotheses, references[: len(hypotheses)], java=False)["cider"]
 
-    # Select the best epoch by perplexity, not by loss: if prior_beta is tiny, the KL dominates the loss.
+    # Select the best epoch by perplexity, not by loss: with a tiny prior_beta, even the minimum of the KL is large.
     callbacks, score = [keras.callbacks.LambdaCallback(on_epoch_end=validate)], lambda row: row["val_perplexity"]
     run.fit(lambda epoch: train.batches(options, epoch), valid.batches(options), callbacks, score)
     run.finish()

@@ -88,8 +88,8 @@ class WarmStart(keras.callbacks.Callback):
     """Trains only the inference network for `num_steps` steps, after a warm start of `first` steps.
 
     In these `num_steps` steps, the callback restores `weights` after each update. The optimizer still receives the
-    gradients of `weights`, so that the first update after these steps is not too large. The log of each epoch that ends
-    at step first + num_steps or earlier contains `warm_start`.
+    gradients of `weights`. Its moment estimates are therefore current at the first later update, which would otherwise
+    be too large. Up to step first + num_steps, each epoch's log contains `warm_start`.
 
     Args:
         weights: The trainable weights of the generative model.

@@ -30,10 +30,11 @@ def strategy_of(kind):
     """
     if kind == "multi_worker":
         print("waiting for the other workers of TF_CONFIG", flush=True)
-        # TensorFlow waits forever, ignores Ctrl-C and treats SIGTERM as a preemption notice, so reset the handlers.
+        # TensorFlow may wait forever. Reset the handler of Ctrl-C, so that Ctrl-C ends the program during the wait.
         interrupted = signal.signal(signal.SIGINT, signal.SIG_DFL)
         strategy = tf.distribute.MultiWorkerMirroredStrategy()
         signal.signal(signal.SIGINT, interrupted)
+        # The strategy treats SIGTERM as a preemption notice. Reset the handler, so that SIGTERM ends the program.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         return strategy
     if os.environ.get("TF_CONFIG"):

@@ -114,7 +114,7 @@ class Translator(PairModule):
         return alignments
 
     def _emitting(self, source, target_input, target, memory=None):
-        """Return the `_candidates` of all target words. If `memory` is passed, the encoder is not called."""
+        """Return the result of `_candidates` for all target words. If `memory` is passed, the encoder is not called."""
         memory, source_mask, decoded = self._read(source, target_input, target, memory)
         return self._candidates(decoded, self._values(memory), source_mask, self._latent.value)
 
@@ -133,7 +133,7 @@ class Translator(PairModule):
         return memory, source_mask, decoded
 
     def _latent_of(self, inference):
-        """Return the `CategoricalAttention` for an `Inference`, or `None` without a latent alignment."""
+        """Return the `CategoricalAttention` for an `Inference`, or `None` if the model has no latent alignment."""
         if self._models.value.latent is None:
             return None
         return keras_vattn.CategoricalAttention(objective=inference.objective(), seed=self._options.value.run.seed)

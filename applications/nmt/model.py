@@ -32,9 +32,9 @@ class Model:
         title: Name of the model in the paper.
         value: Formula of the training objective, in the notation of the paper.
         expectation: Estimator of the expectation in `value`.
-        objective: Name of the `keras_vattn.LatentObjective`, or `None` for random weights or context vectors.
-        alignment: Distribution of the random attention weights in the decoder, "gaussian" for random context vectors,
-            or `None` for softmax attention.
+        objective: Name of the `keras_vattn.LatentObjective`, or `None` if `alignment` is set.
+        alignment: Distribution of the random attention weights, or "gaussian" for random context vectors. `None` if
+            `objective` is set.
         prior: Prior of the Gaussian context vector, "standard" or "mean".
         num_samples: Number of alignments that training samples for each word.
     """

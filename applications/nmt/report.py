@@ -162,7 +162,6 @@ def likelihood_of(translator, run, part):
 
 def bound_of(run, part):
     """Return the `bound_report` of a model that trains on an ELBO over source positions, or {} for other models."""
-    # Skip `relaxed`, whose value at the mean of q is not a bound, and wake-sleep, whose likelihood is exact.
     kind, model = MODELS[run.options.model], run.models.training
     if not (kind.objective or "").startswith("elbo"):
         return {}

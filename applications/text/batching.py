@@ -14,7 +14,7 @@ from applications.text.text import END, PAD, START
 
 # Maximum number of batch shapes, including the shape of a smaller last batch. XLA compiles a step once per shape.
 MAX_SHAPES = 8
-# `bucket_shapes` sorts the pairs by length, and chooses where buckets end from at most this many candidates.
+# Maximum number of positions at which `bucket_shapes` may cut the sorted pairs into buckets.
 MAX_CUTS = 512
 
 

@@ -33,7 +33,7 @@ def train(options):
 
 
 def loss_and_perplexity(has_position):
-    """Return the loss and the perplexity. The model outputs log-likelihoods if `has_position`, else logits."""
+    """Return the loss and the perplexity. A model with a latent position outputs log-likelihoods, others logits."""
     perplexity = WordPerplexity if has_position else keras_vattn.Perplexity
     loss = keras_vattn.NegativeBound if has_position else keras_vattn.SequenceCrossentropy
     return loss(ignore_class=PAD), perplexity(name="plug_in_perplexity", ignore_class=PAD)

@@ -83,7 +83,7 @@ class Object:
 
 @dataclasses.dataclass(frozen=True)
 class Scene:
-    """Scene number `index` that the seed `seed` generates. `objects` is a tuple of `Object`s, sorted by `cell`."""
+    """A random scene, generated from `seed` and `index`. `objects` is a tuple of `Object`s, sorted by `cell`."""
 
     objects: tuple
     seed: int

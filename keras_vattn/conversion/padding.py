@@ -27,7 +27,7 @@ class HeadsWithPadding:
         try:
             values = inspect.signature(self.call).bind_partial(*arguments, **options).arguments
         except TypeError:
-            # Ignore wrong arguments, because the call itself will raise an error.
+            # The arguments are wrong: `super().__call__` will raise the error.
             return False
         # A call with a cache attends to cached positions too, so it is not self-attention.
         return (

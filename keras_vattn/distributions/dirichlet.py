@@ -79,7 +79,7 @@ def _entries(a, b, prior, row):
 def _remainder(a, b_bent, relative, ratio):
     """Return D(a, b) of `dirichlet_divergence`, from relative = b / a - 1 and ratio = log(b / a)."""
     slope = log_gamma_slope(a)
-    # If b is near a, use ratio^2 / 2 R''(log a + ratio / 3). The relative error is 0.002 ratio^2.
+    # If b is near a, the terms of `far_value` cancel. `near_value` has a relative error of 0.002 ratio^2.
     near = ops.abs(ratio) < 0.15
     small = ops.where(near, ratio, 0.0)
     near_value = 0.5 * ops.square(small) * log_gamma_curvature(a * ops.exp(small / 3.0))

@@ -23,12 +23,12 @@ _MAX_ROUNDS = 16
 
 
 class SharedPrefix:
-    """A function of inputs and a seed, split into a prefix that does not depend on the seed, and the remainder.
+    """Splits a function of inputs and a seed into a prefix, which does not depend on the seed, and a remainder.
 
     Args:
         function: Function of the inputs and an int32 seed (2,) that returns a list of tensors. It is traced once.
         spec: Structure of the `tf.TensorSpec`s of the inputs.
-        batch: Example inputs, for which `_has_rows` checks whether axis 0 of a tensor is the batch axis.
+        batch: Example inputs. The prefix runs on them, to find tensors whose axis 0 is the batch axis.
         repeats: Whether the remainder repeats the inputs along the first axis, to compute several draws.
     """
 

@@ -74,7 +74,7 @@ class LSTM(keras.layers.LSTM):
         return outputs[:, -1], outputs, states
 
     def _without_empty_rows(self, sequences, initial_state, mask, training):
-        """Run Keras's GPU loop, which needs a valid step per row. Fully masked rows return 0 and the initial state."""
+        """Run Keras's GPU loop, with one step in fully masked rows. These rows return 0 and their initial state."""
         mask = ops.cast(mask[0] if isinstance(mask, (list, tuple)) else mask, "bool")
         is_empty = ops.logical_not(ops.any(mask, axis=1, keepdims=True))
         is_first = ops.equal(ops.cumsum(ops.ones_like(mask, "int32"), axis=1), 1)

@@ -79,7 +79,7 @@ def wake_sleep(log_likelihood, log_prior, log_posterior):
     """Return the value of `importance_weighted`, with the gradient of reweighted wake-sleep.
 
     Bornschein and Bengio 2015 propose the method; this function omits the baselines of Ba et al. 2015. Omega and the
-    gradients of likelihood and prior are as in `importance_weighted`. The gradient of q moves q towards p(z | y).
+    gradients of p(y | z) and p(z) are as in `importance_weighted`. The gradient of q moves q towards p(z | y).
 
     Formula:
         "result" = log (1/K sum_k omega_k)

@@ -39,7 +39,7 @@ class Pair(typing.NamedTuple):
         return f"{self.objective}/{self.estimator}"
 
 
-# Defaults at evaluation, without sampling. The last two objectives estimate `marginal`, so `marginal` replaces them.
+# Evaluation uses these pairs by default. The last two objectives estimate `marginal`, which needs no samples.
 AT_INFERENCE = {
     "elbo": Pair("elbo", "enumerate"),
     "hard": Pair("hard", "enumerate"),

@@ -70,9 +70,9 @@ class AlignmentLayer(StochasticLayer):
             noise: The noise of the call.
             keys: The `Keys` of the call.
             query_mask: Boolean mask with one entry per query, or `None`.
-            training: The call's `training`.
+            training: The argument `training` of the call.
             head_axis: The axis or axes of the heads; `None` for a layer without heads.
-            context: `None`, or a tuple of the KL of each query's context and the number of terms in this KL.
+            context: `None`, or a tuple: the KL of the context, one value per query, and the width of the context.
             chunk: The `Chunk` of the queries, or `None`.
         """
         divergence, entries, floor, valid = None, 0.0, None, keys.any_valid()

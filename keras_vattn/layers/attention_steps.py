@@ -100,7 +100,7 @@ class AttentionSteps(ChunkedAttention):
             memory: Result of `prepare_memory`.
             noise: Result of `draw_noise`.
             query_mask: Boolean (B, T) or `None`.
-            training: The call's `training`.
+            training: The argument `training` of the call.
             posterior_logits: As in `attend`.
         """
         divergence = self.divergence(attended, memory, noise, query_mask, training, posterior_logits)

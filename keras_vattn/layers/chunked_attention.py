@@ -86,7 +86,7 @@ class ChunkedAttention(AlignmentLayer):
             inputs: Three lists of tensors: queries (G, ..., T, D), keys (G, ..., S, D) and logits (G, ..., T, S).
             masks: List of boolean masks that broadcast to (B, ..., T, S), with an axis of heads if groups are heads.
             weights: The trainable variables that `attend` reads.
-            training: The call's `training`.
+            training: The argument `training` of the call.
             query_mask: Boolean (B, T) or `None`.
             is_causal: Whether a query attends only to the positions up to its own.
             window: A query attends only to positions at a distance below `window`, before or after its own. `None`

@@ -98,7 +98,7 @@ class GaussianLatent(GaussianLayer):
         Args:
             parameters: Parameters of q, (B, ..., units), from the method `parameters`; log sigma is in [-8, 8].
             mask: Boolean (B, ...) or `None`.
-            training: The call's `training`.
+            training: The argument `training` of the call.
             prior: Parameters of p in the same form, or `None` for N(0, I).
         """
         q = Normal(parameters["mean"], parameters["log_scale"])

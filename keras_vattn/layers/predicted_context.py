@@ -108,13 +108,13 @@ class PredictedContext(GaussianLayer):
         return {**parameters, "mean": ops.cast(target, parameters["mean"].dtype)} if self.informed else parameters
 
     def account(self, parameters, target, mask=None, training=None):
-        """Add the auxiliary term, or the KL if `informed` is `True`, with one `add_loss` per call.
+        """Add one loss: the KL if `informed` is `True`, otherwise the auxiliary term.
 
         Args:
             parameters: Parameters of p, as the method `parameters` returns them.
             target: c, (B, ..., units). The auxiliary term has no gradient with respect to c.
             mask: Boolean (B, ...) or `None`.
-            training: The call's `training`.
+            training: The argument `training` of the call.
         """
         self._check_target(target)
         if self.informed:
