@@ -37,7 +37,7 @@ def _rows(path, num_fields):
     """Read a corpus file in ISO-8859-1. Return a list of rows, each a list of `num_fields` strings."""
     rows = []
     for number, line in enumerate(path.read_text(encoding="iso-8859-1").split("\n"), start=1):
-        # If the last field is empty, the line ends with the separator. Restore its last space if an editor removed it.
+        # If the last field is empty, the line ends with the separator. An editor may have removed the final space.
         fields = f"{line.rstrip()} ".split(_BETWEEN)
         if line and len(fields) != num_fields:
             raise SystemExit(f"{path}: line {number}: expected {num_fields} fields. Received: {len(fields)}")

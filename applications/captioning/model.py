@@ -155,7 +155,7 @@ def _dropout(options, index, name, noise_shape=None):
 
 @keras.saving.register_keras_serializable(package="applications.captioning")
 class GaussianWeights(keras_vattn.Alignment):
-    """Samples weights from Normal(softmax(scores), sigma^2). They may be negative, and need not sum to 1."""
+    """Samples weights from Normal(softmax(scores), sigma^2). The weights may be negative and need not sum to 1."""
 
     is_stochastic = True
     sigma = 0.1

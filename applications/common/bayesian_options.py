@@ -104,7 +104,7 @@ class PosteriorOptions:
         early = first + self.posterior_steps
         if max_steps is not None and max_steps <= early:
             raise InputError(
-                "--warm-start and --posterior-steps: these steps do not train all weights, and must be fewer than the "
+                "--warm-start and --posterior-steps: the steps that do not train all weights must be fewer than the "
                 f"{max_steps} steps of the run. Received: {early}"
             )
 

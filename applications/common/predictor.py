@@ -27,10 +27,10 @@ class Predictor:
     Attributes:
         labels: True classes (N,), -1 for an unknown class.
         batches: `tf.data.Dataset` of the examples: inputs, or tuples whose first element is the inputs.
-        model: `keras.Model` that predicts with the mean of the attention.
+        model: `keras.Model` that predicts with the mean attention weights.
         probabilities: Function from the model's outputs, concatenated over batches, to probabilities (..., N, C).
         drawn: `keras.Model` that samples its attention weights; `None` if the attention is deterministic.
-        drops: Whether the model has dropout layers; if so, `draws` can sample their masks.
+        drops: Whether the model has dropout layers. The method `draws` can then sample dropout masks.
         max_rows: Argument `max_rows` of `keras_vattn.posterior_predictive`.
         samplers: Dictionary {(model, kind): `keras_vattn.Sampler`}. Predictors that share samplers trace a model once.
     """

@@ -80,7 +80,7 @@ class TrainingRun(Run):
         self.data = {
             name: application.encode(options, self.codec, part, training=name == "train") for name, part in data.items()
         }
-        # Initial weights must depend only on the seed. Reset it, because reading the data may draw random numbers.
+        # Reset the seed, so that random numbers drawn while reading the data do not affect the initial weights.
         keras.utils.set_random_seed(options.run.seed)
         return self.data["train"], self.data["valid"]
 
@@ -190,7 +190,7 @@ class TrainingRun(Run):
             print(f"resuming after epoch {checkpoint.epoch}, step {checkpoint.step}", flush=True)
         _check_steps(self.options, done, total)
         if done < total:
-            # If --max-steps ended an epoch early, this run continues it. Remove this epoch from the history.
+            # If --max-steps cut an epoch short, remove its row from the history: this run continues the epoch.
             checkpoint.rows = [row for row in checkpoint.rows if row["epoch"] <= checkpoint.epoch]
         checkpoint.write_history()
         plateau = Plateau(checkpoint, options, score, patience_score or score)

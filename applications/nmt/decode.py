@@ -62,7 +62,7 @@ class Translator(PairModule):
 
     @in_graph(IDS, INTEGER, INTEGER)
     def uncertainty(self, source, num_samples, seed):
-        """Return the best translations "texts" (B,), their tokens "words" (B, T), and measures of `uncertainty_of`."""
+        """Return the results of `uncertainty_of`, with the best translations as "texts" (B,) and "words" (B, T)."""
         ids, words = self._search(source, 1)["ids"][:, 0], self._models.value.emission.words
         # If only the attention is sampled, all samples share the encoder outputs.
         memory = self._models.value.encoder(source) if self._kind.is_continuous else None

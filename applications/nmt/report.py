@@ -144,7 +144,7 @@ def uncertainty_report(sentences, run, references):
 
 
 def likelihood_of(translator, run, part):
-    """Return the perplexity of the references, and the label of the inference ("kind"), for instance "plug-in".
+    """Return the `likelihood_report` of the references. Add "kind": how it was computed, for instance "plug-in".
 
     If continuous alignments are sampled, log p of a word is the log of its mean probability over the samples.
     """

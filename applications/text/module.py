@@ -7,7 +7,7 @@ from applications.text.text import PAD, START, UNKNOWN
 
 IDS = tf.TensorSpec([None, None], tf.int32)
 TEXTS = tf.TensorSpec([None], tf.string)
-# Ids that decoding must not generate: padding, the start, and the token for unknown words.
+# Ids that decoding must not generate: padding, the start token, and the token for unknown words.
 FORBIDDEN = (PAD, START, UNKNOWN)
 
 

@@ -127,7 +127,7 @@ class Models:
         return ops.sum(ops.where(ops.not_equal(target, PAD), word_log_likelihoods, 0.0), axis=1)
 
     def decode(self, source, encoded, embedded, target_input):
-        """Run the decoder over all target words; `embedded` (B, T, D) are the word vectors of `target_input`."""
+        """Run the decoder over all target words. `embedded` (B, T, D) contains the word vectors of `target_input`."""
         if "z" in encoded:
             # Repeat z for all T words with a product, because T is unknown while Keras builds the model. A sum of z and
             # zeros (1, T, 1) can fail: Keras 3.15 treats the zeros as a bias if T equals the width of z.

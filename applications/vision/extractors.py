@@ -92,7 +92,7 @@ class Extractor:
         path, network = pathlib.Path(folder, CONFIG), None
         with reading(path, "an extractor of this program"):
             config = json.loads(path.read_text(encoding="utf-8"))
-            # Earlier versions also saved other networks, and windows instead of a grid. They are not supported.
+            # Reject extractors of earlier versions that use another network, or regions other than the cells of a grid.
             if config.get("name", "words") not in ("pixels", "words") or config.get("regions", "grid") != "grid":
                 raise InputError(f"{path}: cannot load name={config['name']}, regions={config['regions']}.")
             if config["network"] is not None:

@@ -105,8 +105,8 @@ class ImageModule(tf.Module):
         """Add the endpoint `name`. With an extractor, `name` takes images, and `NAME_features` takes features.
 
         An endpoint for features takes features (B, R, D), boxes (B, R, 4) and numbers of regions (B,). Boxes are
-        x0, y0, x1, y1 in [0, 1]; models trained without boxes ignore them. All other arguments match `signature`.
-        The method `_NAME` gets the model's region inputs (B, R, D), the numbers of regions and the other arguments.
+        x0, y0, x1, y1 in [0, 1]; models trained without boxes ignore them. `signature` defines the other arguments.
+        The endpoint passes the region inputs (B, R, D), the numbers of regions and these arguments to `self._NAME`.
         """
         regions, method = self._regions.value, getattr(self, f"_{name}")
         argument_names = list(inspect.signature(method).parameters)[2:]

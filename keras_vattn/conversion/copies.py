@@ -121,7 +121,7 @@ def copy_state(model, new, excluded=()):
 
 
 def model_layers(model, excluded=()):
-    """Return the layers of a model. Leave out input layers, layers of its preprocessor and the layers `excluded`."""
+    """Return the layers of a model, except input layers, layers of the preprocessor, and the layers in `excluded`."""
     # A rebuilt model may lack layers that the first call of a preprocessor creates, and may have more input layers.
     excluded_layers = [*excluded, *_preprocessing(model)]
     excluded_ids, all_layers = {id(layer) for layer in excluded_layers}, keras_private.flatten_layers(model)

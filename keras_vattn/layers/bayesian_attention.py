@@ -43,7 +43,7 @@ class BayesianAttention(NamedAttention):
             2020 uses `kl_reduction="mean"`.
 
     Call arguments, return values and errors are the same as in `keras_vattn.Attention`. A call returns the context (B,
-    T, D), and the weights (B, T, S) with `return_attention_scores=True`.
+    T, D). With `return_attention_scores=True`, it also returns the weights (B, T, S).
 
     Example:
 

@@ -30,7 +30,7 @@ class DirichletAttention(NamedAttention):
         **kwargs: Other arguments of `keras_vattn.Attention`, such as `dropout`, `warm_start_steps` and `kl_weight`.
 
     Call arguments, return values and errors are the same as in `keras_vattn.Attention`. A call returns the context (B,
-    T, D), and the weights (B, T, S) with `return_attention_scores=True`.
+    T, D). With `return_attention_scores=True`, it also returns the weights (B, T, S).
 
     Example:
 

@@ -29,7 +29,7 @@ class GaussianAttention(NamedAttention):
         **kwargs: Other arguments of `keras_vattn.Attention`, such as `kl_weight` (0.1 in Bahuleyan et al. 2018).
 
     Call arguments, return values and errors are the same as in `keras_vattn.Attention`. A call returns the context (B,
-    T, D), and the weights (B, T, S) with `return_attention_scores=True`.
+    T, D). With `return_attention_scores=True`, it also returns the weights (B, T, S).
 
     Example:
 

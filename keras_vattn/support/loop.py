@@ -44,7 +44,7 @@ def scan(step, state, inputs, length, training=False, noise=()):
     """
     if tf.executing_eagerly() and length:
         return _scan_eagerly(step, state, inputs, int(length))
-    # At length 0, run one step on zeros and discard the results. At other lengths, `_padded` and `_cut` change nothing.
+    # At length 0, run one step on zeros and discard the results.
     is_static = bool(tf.get_static_value(length))
     num_steps = length if is_static else tf.maximum(length, 1)
     if not is_static:
