@@ -161,7 +161,7 @@ def drawn_divergence(q, p, keys, seed, noise=None):
         p: Distribution with one event per row or one event per weight.
         keys: A `keras_vattn.Keys`.
         seed: int32 tensor of shape (2,), for a new draw.
-        noise: Noise of an existing draw, if q and p are `RowDistribution`s, or `None`. Defaults to `None`.
+        noise: Noise of an old draw, if q and p are `RowDistribution`s, or `None` for a new draw. Defaults to `None`.
 
     Raises:
         ValueError: If the draws of q have no gradient.
