@@ -62,7 +62,7 @@ MODELS = {
 
 @dataclasses.dataclass
 class Models:
-    """The training model and the submodels used for decoding, which share their layers.
+    """The training model and the submodels for decoding. These models share layers.
 
     Attributes:
         training: Computes the bound of each target word in nats, (B, T). Inputs: "regions" (B, R, D), "num_regions"

@@ -35,7 +35,7 @@ CURVES = {
 NUM_STATISTICS = 32
 # The samples in a report have a fixed seed, so that the report is reproducible.
 SEED = 0
-# Metrics that `--layout uncertainty` reports for the most certain captions: heading, and factor that scales the metric.
+# Metrics in `--layout uncertainty`, with the title of the table and the factor by which the metric is multiplied.
 QUALITY = {"cider": ("CIDEr", 100.0), "true": ("True captions (%)", 100.0)}
 KINDS = {"color": tuple(scenes.COLORS), "shape": scenes.SHAPES}
 

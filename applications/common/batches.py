@@ -7,8 +7,8 @@ import tensorflow as tf
 def prefetched(dataset, num_batches=2):
     """Return a dataset that prepares up to `num_batches` batches ahead.
 
-    Autotuning is off, because in TensorFlow 2.21 it can double the duration of a pass over the data. Autotuning runs
-    after 10, 20, 40, ... ms. After the last batch, the pass waits for the next run.
+    Autotuning is off, because at the end of a pass over the data, TensorFlow 2.21 waits for the next run of autotuning.
+    This wait can double the duration of the pass.
     """
     options = tf.data.Options()
     options.autotune.enabled = False

@@ -41,7 +41,7 @@ MODELS = {
 
 @dataclasses.dataclass
 class Models:
-    """The training model and the model for prediction, which share their layers.
+    """The training model and the model for prediction. These models share layers.
 
     Attributes:
         training: Maps "features" (N, D), "edges" (E, 2) and "targets" (M,), the indices of M nodes, to logits (M, C).

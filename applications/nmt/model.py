@@ -136,7 +136,7 @@ class Emission:
 
 @dataclasses.dataclass
 class Models:
-    """The training model and the submodels used for decoding, which share their layers.
+    """The training model and the submodels for decoding. These models share layers.
 
     Attributes:
         training: Maps "source" (B, S), "target_input" (B, T) and "target" (B, T) to the objective of each target

@@ -88,7 +88,7 @@ class Output:
 
 @dataclasses.dataclass
 class Models:
-    """The training model and the submodels used for decoding, which share their layers.
+    """The training model and the submodels for decoding. These models share layers.
 
     Attributes:
         encoder: Maps source ids (B, S) to a dictionary with "memory" (B, S, D). Depending on the model, the dictionary
@@ -96,8 +96,8 @@ class Models:
         decoder: The `AttentionDecoder`.
         target_embedding: The embedding of the target words.
         logits: The `Output` layer.
-        training: Maps "source" (B, S) and "target_input" (B, T) to logits (B, T, V). The training
-            model of `ved_position` also needs "target" (B, T), and returns the objective of each word in nats, (B, T).
+        training: Maps "source" (B, S) and "target_input" (B, T) to logits (B, T, V). The training model of
+            `ved_position` also needs "target" (B, T), and returns the objective of each word in nats, (B, T).
     """
 
     encoder: keras.Model

@@ -85,7 +85,7 @@ NUM_DRAWS = 10
 
 @dataclasses.dataclass
 class Models:
-    """The training model and the models for prediction, which share their layers.
+    """The training model and the models for prediction. These models share layers.
 
     Attributes:
         training: Maps "regions" (B, R, D), "num_regions" (B,), "question" (B, L) and "answer" to the objective without
@@ -109,7 +109,7 @@ class Models:
 
     @functools.cached_property
     def predict(self):
-        """A function (inputs, number=0) that returns predictions. The batch number is the seed of any samples."""
+        """A function (inputs, number=0) that returns predictions. The batch number, `number`, seeds the draws."""
         predicted = tf.function(lambda inputs: self.prediction(inputs, training=False), reduce_retracing=True)
         if not self.num_draws:
             return lambda inputs, number=0: predicted(inputs)

@@ -167,7 +167,7 @@ def other_questions(options, path, codec=None):
 
 
 def weights_deviation(run, part):
-    """Return the mean standard deviation of sampled attention weights, `None` for updown or deterministic weights."""
+    """Return the mean standard deviation of sampled weights; `None` for updown models and deterministic weights."""
     if run.models.weights is None or run.models.drawn is None:
         return None
     _, part = part.sample(NUM_STATISTICS)

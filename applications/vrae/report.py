@@ -284,7 +284,7 @@ def paper(comparison):
 
 
 def _title_of(name):
-    """Return a tuple with the first cell of a table row, the title of a model or the name of a baseline."""
+    """Return the first cell of a table row as a tuple. The cell contains a model's title or a baseline's name."""
     return (title_from(name, lambda model: MODELS[model].title if model in MODELS else model),)
 
 

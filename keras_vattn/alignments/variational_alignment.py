@@ -303,5 +303,5 @@ def _names_contextual(prior):
 
 
 def _entropy(weights, keys):
-    """Return the entropy of each query's weights in nats. A weight of 0 contributes 0."""
+    """Return the entropy, in nats, of the weights of each query. A weight of 0 contributes 0."""
     return -keys.sum(weights * ops.log(ops.where(weights > 0.0, weights, 1.0)))

@@ -167,7 +167,7 @@ class Converted:
 
 
 def converted_drawing_layers(model):
-    """For each converted attention layer, return the layer that samples the weights: this layer or its softmax."""
+    """Return the layers that sample the weights of converted attention layers: these layers or their softmax layers."""
     layers = keras_private.flatten_layers(model)
     return [x for x in layers if isinstance(x, AlignmentLayer) and isinstance(x, (Converted, SwappedSoftmax))]
 

@@ -136,7 +136,7 @@ def _may_change(beams, num_results, last_divisor):
     """Return whether an unfinished sentence may still become one of the results."""
     ended = tf.where(beams["ended"], beams["scores"], DEAD)
     threshold = tf.math.top_k(ended, num_results).values[:, -1:]
-    # Upper bound of the final score, because further words cannot increase a log-probability.
+    # Upper bound of the final score: log p(y) <= 0 cannot increase, and `last_divisor` is the largest divisor.
     bound = beams["log_probabilities"] / last_divisor
     return tf.reduce_any(~beams["ended"] & (bound > threshold) & (beams["log_probabilities"] > 0.5 * DEAD))
 

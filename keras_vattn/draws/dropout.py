@@ -41,7 +41,7 @@ def _has_generator(layer):
 
 
 def follow_requests(layer):
-    """Let sampling requests set `training` in `layer.call`. Skip a layer that lacks it or reads requests."""
+    """Let sampling requests set the argument `training` of `layer.call`, unless the layer reads requests itself."""
     signature = inspect.signature(layer.call)
     reads_requests = getattr(layer, "reads_dropout_requests", False) or hasattr(layer.call, "follows_requests")
     if reads_requests or "training" not in signature.parameters:

@@ -143,8 +143,8 @@ class StepGradient:
             upstream: List of the gradients of outputs that a loss reads, followed by the gradients of the next state.
 
         Returns:
-            Five lists without `None` entries: the values of `self.inputs`, `self.rows`, `self.results`, `self.state`
-            and `self.shared`.
+            Five lists of tensors in the current graph, which are copies of `self.inputs`, `self.rows`, `self.results`,
+            `self.state` and `self.shared` without the `None` entries.
         """
         products = self._step.products
         kernel_inputs = [x.kernel_input if x.transposed_input is None else x.transposed_input for x in products]
