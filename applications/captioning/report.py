@@ -140,7 +140,7 @@ def weights_report(part, weights):
 
 
 def cells_of(part):
-    """Return a list for each caption of a scene. It contains the region that each word describes, or -1."""
+    """Return one list per caption: for each word, the index of the region that the word describes, or -1."""
     true_captions = [scenes.true_captions(scene) for scene in part.scenes]
     return [true_captions[image][text] for image, text in zip(part.image, part.texts, strict=True)]
 

@@ -180,7 +180,7 @@ def compare(application, options):
     if options.baseline not in records:
         parts.append(_NO_BASELINE.format(options.baseline))
     elif rest and len(records) > 1:
-        title = f"Differences from the model {options.baseline}, paired by seed, mean [95% interval]"
+        title = f"Differences from the model {options.baseline}, paired by seed: mean [95% interval]"
         parts.append(titled(title, difference_table(columns, records, options.baseline)))
     for layout in getattr(options, "layout", ()):
         parts += application.layouts[layout](comparison)

@@ -99,7 +99,7 @@ class Uncertainty:
         tables = [titled(reports[options.models[0]][0]["title"], main_table(COLUMNS, rows, ("method",)))]
         if options.seeds > 1 and options.baseline in rows:
             note = f"For {options.baseline}, all AUROCs are computed from the entropy"
-            title = f"Differences from the model {options.baseline}, paired by seed, mean [95% interval]. {note}"
+            title = f"Differences from the model {options.baseline}, paired by seed: mean [95% interval]. {note}"
             tables.append(titled(title, difference_table(COLUMNS, rows, options.baseline)))
         return tables
 

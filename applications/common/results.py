@@ -28,7 +28,7 @@ def write_results(comparison, path):
     default, first = _plain(config_of(application.program.default)), comparison.read(first, "metrics.json")
     if previous is not None and previous["data"] != _plain(first["data"]):
         raise InputError(f"--results: {path} contains results for different data; choose another file.")
-    # Dictionary from the name and seed of a run to (options, figures). Defaults replace options missing in old records.
+    # Maps the name and seed of a run to (options, figures). If an old record lacks an option, use the default.
     records, environments = {}, []
     if previous is not None:
         environments.append(previous["environment"])

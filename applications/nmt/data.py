@@ -33,8 +33,8 @@ class AlignedPair(typing.NamedTuple):
 def built_in_pairs(name):
     """Return a list of 8,000 German-English `AlignedPair`s in random order; `name` is "sentences" or "amounts".
 
-    Sure links join words that are translations of each other. Words without a translation have only possible links:
-    "hat" in "hat gesehen" is linked to "saw".
+    Sure links join words that are translations of each other. A word without a translation has no sure link,
+    but may have a possible link: in "hat gesehen", a possible link joins "hat" and "saw".
     """
     path = pathlib.Path(__file__).with_name(f"{name}.tsv.gz")
     rows = [line.split("\t") for line in read_lines(path)[1:]]

@@ -29,7 +29,7 @@ def _read(options, source, target, table, skip_invalid):
 
 
 def is_built_in(options, evaluation=None):
-    """Return whether neither `options` nor `evaluation` names files, so that the program uses its built-in pairs."""
+    """Return `True` if neither `options` nor `evaluation` names files. The program then uses its built-in pairs."""
     return not options.has_training_pairs and not (evaluation and evaluation.names_other)
 
 

@@ -69,7 +69,7 @@ def open_sources(options, num_scenes, attributes, size=64):
 
 
 class RegionCodec:
-    """Converts images to model inputs: `width` features per region, up to `max_regions` regions, boxes if `use_boxes`.
+    """Converts images to model inputs: `width` features for up to `max_regions` regions, and boxes if `use_boxes`.
 
     `scale` is the standard deviation of training features. Without `extractor`, sources must contain features.
     """

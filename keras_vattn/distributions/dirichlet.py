@@ -19,10 +19,10 @@ from keras_vattn.support.special import (
 def dirichlet_divergence(concentration, prior_concentration, keys):
     """Return KL(Dirichlet(a) || Dirichlet(b)) over the valid keys of each row, in nats, float32 (B, T), at least 0.
 
-    The usual formula subtracts terms of up to 1e5, so its error in float32 is several nats. In the formula below, all
-    terms are small if a is near b, because D(a, b) lies between gap(log(b / a)) / 2 and gap(log(b / a)). The gradient
-    with respect to b_s is a difference: a term for the key s minus a term for its row. If key s has nearly all the
-    concentration of the row, the two terms are almost equal, so the gradient has only two or three correct digits.
+    The usual formula subtracts large terms that are almost equal. In float32, its error is about 1 nat for 64
+    concentrations near 1e4. In the formula below, all terms are small if a is near b. The gradient with respect to b_s
+    is a difference: a term for the key s minus a term for its row. If key s has nearly all the concentration of the
+    row, the two terms are almost equal, so the gradient has only two or three correct digits.
 
     Formula:
         "KL" = sum_s b_s "gap"(log((a_s B) / (b_s A))) + sum_s D(a_s, b_s) - D(A, B)

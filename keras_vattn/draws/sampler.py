@@ -116,7 +116,7 @@ class Sampler:
             yield
 
     def draws(self, predict, inputs, num_samples, seed, max_rows=256):
-        """Return samples of `predict(inputs)` in a graph, float32 (num_samples, B, ...).
+        """Return samples of `predict(inputs)`, float32 (num_samples, B, ...). A `tf.function` may call this method.
 
         If each example has its own noise, one call of the model computes several draws: the inputs are repeated along
         the first axis, up to `max_rows` rows.

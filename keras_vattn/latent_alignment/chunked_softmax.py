@@ -194,7 +194,7 @@ def _largest(logits, probabilities):
 
 
 def _selected_first(selected, num_chunks, size):
-    """Return row indices (n, size) and the number of selected rows. Selected rows come first, padding zeros last."""
+    """Return row indices (num_chunks, size), in the order selected, others, zeros; and the number of selected rows."""
     order = _argsort(tf.cast(~selected, tf.int64))
     order = tf.concat([order, tf.zeros((num_chunks * size - tf.shape(order)[0],), tf.int64)], axis=0)
     num_selected = tf.reduce_sum(tf.cast(selected, tf.int64))

@@ -18,8 +18,8 @@ class BayesianAttention(NamedAttention):
 
     To set the parameters of the prior, pass a `keras_vattn.GammaPrior` or `keras_vattn.LogNormalPrior` as `prior`.
 
-    To load the weights of a deterministic model, use `keras_vattn.Attention` instead of this class in both models:
-    a weights file identifies layers by their class names. If the prior has weights, load the file with
+    A weights file identifies layers by their class names. To load the weights of a deterministic model into a Bayesian
+    model, build both models with `keras_vattn.Attention`. If the prior has weights, load the file with
     `skip_mismatch=True`, because the file lacks the weights of the prior.
 
     Formula:

@@ -212,7 +212,7 @@ def risk_coverage_area(draws, labels, uncertainty=None):
 
 
 def selective_risks(draws, labels, uncertainty=None):
-    """Return risk_1, ..., risk_N as an array (N,). The mean of these risks is the `risk_coverage_area`."""
+    """Return the risks at coverage 1/N, 2/N, ..., 1 as an array (N,). Their mean is the `risk_coverage_area`."""
     draws, labels = _labelled(draws, labels)
     confidence, errors = _confidence(draws, labels)
     uncertainty = -confidence if uncertainty is None else np.asarray(uncertainty, "float64")

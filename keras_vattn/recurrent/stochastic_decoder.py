@@ -88,7 +88,7 @@ class StochasticDecoder(RecurrentDecoder):
     ['hidden', 'latent', 'predicted_context']
     """
 
-    # Keras pairs masks with the sorted outputs by position. With a fourth name, `state` could receive a mask.
+    # Keras assigns masks to outputs in alphabetical order. The fourth output can be `state`, so list only three names.
     gives = ("hidden", "latent", "predicted_context")
 
     def __init__(self, units, latent, attention, prediction=None, cell="lstm", informed=True, **kwargs):

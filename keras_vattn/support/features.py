@@ -9,7 +9,7 @@ from keras_vattn.support import keras_private
 
 
 class FeatureInputs:
-    """Mixin of layers whose weights depend on the width (the length of the last axis) of an input.
+    """Mixin for layers whose weights depend on the width (the length of the last axis) of an input.
 
     If an input does not have the width for which the layer was built, a ValueError names the argument.
     Keras's `InputSpec` checks only the first input. The layer casts integer inputs to the compute dtype.
