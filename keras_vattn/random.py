@@ -296,7 +296,7 @@ def normal(shape, seed):
 
 def _normal_pair(radius_word, angle_word):
     """Return two standard normal numbers, computed from two random 32-bit words."""
-    # Make the word odd. Odd numbers exclude 0 and are symmetric about 0, so sign and magnitude are independent.
+    # Make the word odd. Then it is not 0, and x and -x are equally likely, so sign and magnitude are independent.
     signed = _signed(tf.bitwise.bitwise_or(radius_word, tf.constant(1, tf.uint32)))
     radius = tf.sign(signed) * tf.sqrt(-tf.math.log(tf.square(signed)))
     # The radius has a random sign, so half a circle of angles suffices. `polynomial` is 10 times as fast as XLA's sine.

@@ -147,7 +147,7 @@ def _read(path):
 
 
 def _methods(sets, train_seconds):
-    """Return a dictionary from the end of a row label, such as ", temperature", to the metrics in that row."""
+    """Return the metrics of each method. Keys are suffixes of row labels, such as ", temperature"."""
     results = {"": figures(sets, train_seconds), ", temperature": figures(_with_temperature(sets), train_seconds)}
     drawn = {kind: text for kind, text in _SAMPLED.items() if kind in sets["test"]}
     return results | {f", {text}": figures(sets, train_seconds, kind) for kind, text in drawn.items()}

@@ -18,7 +18,7 @@ def in_graph(*signature):
 
 
 def with_names(function, *names):
-    """Rename the arguments of a function and return it. TensorFlow uses argument names as names of signature inputs."""
+    """Rename the arguments of a function, because TensorFlow names signature inputs after them. Return the function."""
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     function.__signature__ = inspect.Signature([inspect.Parameter(name, kind) for name in names])
     return function

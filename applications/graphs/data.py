@@ -106,8 +106,8 @@ def encode(options, codec, part, training=False):
 
 
 def read_graph(options, labelled=True):
-    """Read the graph that the `GraphOptions` select. Return the origin (a path or "the digits"), the `Graph`, and a
-    dictionary of the splits, or `None` without splits. If `labelled`, a table of nodes must have labels."""
+    """Read the graph that the `GraphOptions` select. Return the origin for error messages, the `Graph`, and a
+    dictionary of the splits (`None` if the data define no splits). If `labelled`, a table of nodes must have labels."""
     if options.npz is not None:
         origin, (graph, splits) = options.npz, read_npz(options.npz)
     elif options.nodes is not None:

@@ -66,7 +66,7 @@ def deng(comparison):
     if kmax:
         title = "Table 2 of Deng et al. 2018"
         parts.append(with_paper(title, "deng_2", EXACT_AND_KMAX, kmax, first_of=lambda name: (_title(name),)))
-    # Bayesian models have no categorical alignment, and so no entropy of p; omit them.
+    # Omit Bayesian models: their alignment is not categorical, so Table 3 has no entropy of p for them.
     latent = {name: records for name, records in comparison.records.items() if not kinds[name].is_bayesian}
     if latent:
         heads_of = lambda name: (_title(name, short=True), kinds[name].expectation)  # noqa: E731

@@ -73,8 +73,8 @@ class Output:
         return self.out(sum(context, hidden))
 
     def candidates(self, latent, decoded, values, mask):
-        """Call the layer `latent`. Return W_att [h; x_s] (B, T, K, A) for its K candidate positions s, and its outputs.
-        `values` (B, S, A) is the projected memory."""
+        """Return W_att [h; x_s] (B, T, K, A) for the K candidate positions s of the layer `latent`, and the outputs of
+        `latent`. `values` (B, S, A) is the projected memory."""
         latent_outputs = latent(decoded["hidden"], values, value_mask=mask, logits=decoded["logits"])
         return self.projections["hidden"](decoded["hidden"])[:, :, None] + latent_outputs["candidates"], latent_outputs
 

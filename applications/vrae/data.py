@@ -68,9 +68,7 @@ def _cut(origin, sentences, fraction, seed):
     groups = np.argsort(np.unique(group_of_row, return_index=True)[1])
     count = max(1, round(fraction * len(groups)))
     if count >= len(groups):
-        raise InputError(
-            f"{origin}: expected enough sentences to hold some out. Received: {len(groups)} different sentences"
-        )
+        raise InputError(f"{origin}: expected enough distinct sentences to hold some out. Received: {len(groups)}")
     order = np.random.default_rng(seed).permutation(len(groups))
     is_held_out = np.isin(group_of_row, groups[order[:count]])
     rest, held_out = (sentences.rows(np.flatnonzero(rows)) for rows in (~is_held_out, is_held_out))

@@ -20,8 +20,8 @@ class LogNormal(Alignment):
 
     The KL compares q and p, which are distributions of S; `keras_vattn.distributions.LogNormal` documents the formula.
     `parameterization="normalized"` follows the code of Fan et al. 2020, and `"raw"` follows the formula in their paper.
-    Fan et al. use a `LogNormalPrior` as p. With posterior logits, a `FixedPrior` or a `ContextualPrior`, p is a
-    LogNormal with the sigma of q.
+    Fan et al. use a `LogNormalPrior`. If posterior logits are passed, or if the prior is a `FixedPrior` or a
+    `ContextualPrior`, p is a LogNormal with the sigma of q.
 
     With `kl_of="weights"`, q and p are distributions of the normalised weights
     (`keras_vattn.distributions.LogisticNormal`). Their KL has a closed form, and never exceeds the KL of S. The scale

@@ -26,11 +26,11 @@ class Weibull(Alignment):
     The KL compares distributions of S, so the scale of E[S] matters. The default, `parameterization="normalized"`,
     follows the code of Fan et al. 2020: E[S] sums to one. The mean of a contextual prior also sums to one (with
     `scale="rate"`), so E[S] can equal the prior mean. `"raw"` follows the formula in the paper: the KL grows with
-    exp(phi). Where exp(phi) exceeds about e^60, the KL grows only linearly in phi, so that it does not overflow.
+    exp(phi). If phi exceeds about 60, the KL grows only linearly in phi, so that it does not overflow.
 
-    Fan et al. 2020 use a `GammaPrior`; `keras_vattn.distributions.Gamma` documents the KL to it. With posterior logits,
-    a `FixedPrior` or a `ContextualPrior`, p is a Weibull with the k of q, and the KL grows as exp(k (phi_q - phi_p)).
-    With the default k, this KL is unusable if the logits of q and p differ by a few nats.
+    Fan et al. 2020 use a `GammaPrior`; `keras_vattn.distributions.Gamma` documents the KL. If posterior logits are
+    passed, or if the prior is a `FixedPrior` or a `ContextualPrior`, p is a Weibull with the k of q. The KL then grows
+    as exp(k (phi_q - phi_p)). With the default k, it is unusable if the logits of q and p differ by a few nats.
 
     The model uses only the normalised weights. With `kl_of="weights"`, q and p are distributions of these weights. q is
     a `keras_vattn.distributions.NormalizedWeibull`. For a Gamma prior, p is a Dirichlet. For a Weibull prior, p is a

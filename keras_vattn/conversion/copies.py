@@ -12,7 +12,7 @@ KNOWN_PACKAGES = ("keras", "keras_hub", "keras_vattn")
 
 def serialized(layer, optional=False):
     """Return the config of a layer or model, with its class and build shapes, but without the arguments of `compile`.
-    If a class has no working `get_config`, return `None` if `optional`; otherwise raise ValueError."""
+    If a class has no working `get_config`, raise ValueError, or return `None` with `optional=True`."""
     try:
         config = keras.saving.serialize_keras_object(layer)
     except (NotImplementedError, AttributeError, TypeError) as error:

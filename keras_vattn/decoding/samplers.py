@@ -45,7 +45,7 @@ class RandomSampler:
     def __init__(self, seed, temperature=1.0, top_k=None, top_p=None):
         if not tf.is_tensor(temperature) and not temperature > 0:
             raise ValueError(
-                f"`temperature` must be positive. Replace 0 by greedy decoding. Received: temperature={temperature!r}"
+                f"`temperature` must be positive; for 0, use greedy decoding. Received: temperature={temperature!r}"
             )
         self.seed = random.as_seed(seed)
         self.temperature = temperature

@@ -41,7 +41,7 @@ class SequenceLoss(keras.losses.Loss):
 
 
 class _PerSequence(keras.losses.Loss):
-    """Reduces the losses of sequences, (B,), over the batch, and scales the result for replicas as Keras does."""
+    """Reduces per-sequence losses (B,) over the batch, and scales the result for replicas as Keras does."""
 
     def call(self, y_true, y_pred):
         return y_pred

@@ -2,7 +2,7 @@
 
 The only exceptions are three methods of Keras that our classes override: `_get_own_losses` in `StochasticLayer`,
 `_compute_attention` in `MultiHeadMixin`, and the undocumented `inner_loop` in `fast.LSTM`. `FEATURES` lists the private
-names, the features that need them, and what happens in a version of Keras or TensorFlow without a name. If a new
+names, the features that need them, and what happens if a version of Keras or TensorFlow lacks a name. If a new
 version changes a name, tests/support/test_keras_private.py fails.
 """
 

@@ -46,7 +46,7 @@ def test_equal_sentences_stay_in_one_split(tmp_path):
     assert sum(map(len, parts.values())) == 3 * len(SENTENCES)
     path.write_text("one sentence\n")
     with pytest.raises(
-        InputError, match=r"twice.txt: expected enough sentences to hold some out. Received: 1 different"
+        InputError, match=r"twice.txt: expected enough distinct sentences to hold some out. Received: 1$"
     ):
         data.read(options)
 
