@@ -48,7 +48,8 @@ _LOGARITHM = (
     *(0.0, 1.0, -0.166666009, 0.0277760185, -0.00370996311, 0.00023726535),
     *(6.56825945e-05, -2.97270158e-05, 3.14164899e-06, 7.42859674e-07, -1.33147057e-07, -2.42206124e-09),
 )
-# Coefficients of p_0, p_1 and p_2 in eta = v + p_0(v) / c + p_1(v) / c^2 + p_2(v) / c^3 for v = normal / sqrt(c).
+# Coefficients of p_0, p_1 and p_2 in eta = v + p_0(v) / c + p_1(v) / c^2 + p_2(v) / c^3. Here x = g / c with the g of
+# `log_gamma`, and v is the normal draw divided by sqrt(c).
 _QUANTILE = (
     (-0.333333822, 0.0278189375, 0.000692901385, -0.00126345598, 0.000316629175, 2.82074288e-05, -1.2967806e-05),
     (-0.017376857, -0.0026847201, 0.00210124259, -0.00036190889, -0.000136649003),
@@ -194,16 +195,15 @@ def _bits(shape, seed):
 
 
 def _draw_once(draw, condition, word, otherwise):
-    """Return draw(word) if the condition is true, otherwise draw(otherwise). On a CPU, `tf.cond` selects the draw.
+    """Return draw(word) if the condition is true, or draw(otherwise) if it is false. On a CPU, use `tf.cond`.
 
     Without a `tf.cond`, XLA on a CPU would fuse the generator into every operation that uses the bits, and each of
     these operations would draw the bits again. Stochastic attention would take 1.26 instead of 1.11 times as long as
     softmax attention. XLA does not fuse across a `tf.cond` if it cannot evaluate the condition at compile time.
 
-    In a process with a GPU, the same bits are drawn without a `tf.cond`, because the host could evaluate the condition
-    only after the GPU has finished all earlier work. This rule applies to the whole process, because a function does
-    not know on which device it will run. `tf.cond` is not used under `tf.vectorized_map` either, because it fails there
-    if all seeds take the same branch.
+    In a process with a GPU, the same bits are drawn without a `tf.cond`, even on the CPU. On a GPU, the host could
+    evaluate the condition only after the GPU has finished all earlier work. Under `tf.vectorized_map`, `tf.cond` is not
+    used either, because it fails if the condition has the same value for all seeds.
     """
     # TensorFlow uses this name scope when it traces a function for `tf.vectorized_map`.
     is_vectorized = "loop_body" in tf.get_current_name_scope()

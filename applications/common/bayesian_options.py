@@ -99,8 +99,8 @@ class PosteriorOptions:
         return keras_vattn.LinearAnnealing(self.annealing_steps) if self.annealing_steps else None
 
     def check_steps(self, first, max_steps):
-        """Raise `InputError` if no step of the run trains all weights. The posterior steps begin after `first` steps:
-        after the warm start, or after the steps of the run that `--start-from` names."""
+        """Raise `InputError` if no step of the run trains all weights. `first` is the number of steps before the
+        posterior steps: the warm start, or the steps of the run that `--start-from` names."""
         early = first + self.posterior_steps
         if max_steps is not None and max_steps <= early:
             raise InputError(

@@ -1,4 +1,4 @@
-"""Computes the evidence lower bound (ELBO) of a data split, and each of its terms."""
+"""Compute the evidence lower bound (ELBO) of a data split, and the terms of the ELBO."""
 
 import math
 

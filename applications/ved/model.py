@@ -26,8 +26,8 @@ class Model(typing.NamedTuple):
 
     Attributes:
         latent: Whether the model has a latent variable z.
-        attention: `None`; "deterministic"; a Gaussian context vector with the prior "standard" or "mean"; weights with
-            a "weibull", "lognormal" or "dirichlet" distribution; or "position", a latent position.
+        attention: `None` or "deterministic". For a Gaussian context vector, its prior: "standard" or "mean". For random
+            weights, their distribution: "weibull", "lognormal" or "dirichlet". For a latent position, "position".
     """
 
     latent: bool

@@ -151,7 +151,7 @@ class Converted:
         original = copy.deepcopy(self._original)
         if "trainable" in original["config"]:
             original["config"]["trainable"] = self.trainable
-        # The user may have changed the KL weights. `stochastic_config` also warns that a .h5 file loses the call count.
+        # Save the current KL weights. The user may have changed them. `stochastic_config` also warns about .h5 files.
         weights = iter([layer.stochastic_config()["kl_weight"] for layer in converted_drawing_layers(self)])
         attentions = [x and {**x, "kl_weight": next(weights)} for x in self._conversion["attentions"]]
         conversion = {**self._conversion, "attentions": attentions}

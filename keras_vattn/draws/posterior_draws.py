@@ -113,8 +113,8 @@ class CompiledFunction:
         setattr(self.model, self.name, self)
 
     def remove(self, request):
-        """Remove a request. After the last request, put the original function back into the model. If Keras has not yet
-        compiled that function, leave `self` in the model, because another thread may be about to call `self`."""
+        """Remove a request. After the last request, put the original function back into the model. If this function is
+        `None`, leave `self` there: another thread may be about to call the attribute, and cannot call `None`."""
         self.functions.pop(request, None)
         if len(self.functions) == 1 and self.functions[None] is not None:
             setattr(self.model, self.name, self.functions[None])

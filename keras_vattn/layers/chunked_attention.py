@@ -104,7 +104,7 @@ class ChunkedAttention(AlignmentLayer):
         skips_hidden_keys = is_causal and not in_xla()
 
         def visible_keys(group, first, num_visible):
-            """Return which of the first `num_visible` keys each query of a chunk may read, as `DenseKeys`."""
+            """Return the `DenseKeys` of a chunk: a mask of the first `num_visible` keys for each query."""
             query_positions = (first + tf.range(size))[(None,) * (rank - 2) + (..., None)]
             key_positions = tf.range(num_keys)[:num_visible]
             valid = query_positions >= key_positions if is_causal else None

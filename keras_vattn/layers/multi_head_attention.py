@@ -194,7 +194,7 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
             )
 
     def _check(self, query, value, key, query_mask, value_mask, key_mask, attention_mask):
-        """Raise ValueError if shapes do not match. Keras checks the shapes only in its own `call`."""
+        """Raise ValueError if shapes do not match. This replaces the checks in the `call` of Keras."""
         rank, axes = len(query.shape), AttentionAxes(self.attention_axes, len(query.shape))
         batch_shape = lambda x: tuple(x.shape[axis] for axis in axes.batch_axes)  # noqa: E731
         for name, x in (("value", value), ("key", value if key is None else key)):

@@ -1,10 +1,10 @@
-"""The base class of stochastic layers, which manages the seed, the KL weight, and the KL in the log of `fit`.
+"""The base class of stochastic layers. It manages the seed, the KL weight, and the KL that `fit` logs.
 
 A KL is an ordinary Keras loss. With each loss, the layer stores the unweighted KL and the batch size. When Keras
 collects the losses with `_get_own_losses`, the layer adds these KLs to the metric that `fit` logs.
 
 Before you change this file, note:
-- If `call` updated the metric, `predict` and exports would also compute the KL and contain the metric's variables.
+- Do not update the metric in `call`: `predict` and exported models would then compute the KL.
 - Replicas are threads that share one list of losses, and each replica must read only its own losses.
 - The list may contain losses from an earlier trace. They belong to another graph and must not be added to the metric.
 - `to_bayesian` makes layers stochastic in place with `become_stochastic` and never calls `__init__`.

@@ -143,8 +143,8 @@ def flatten_layers(layer):
 
 @contextlib.contextmanager
 def unlocked(layer):
-    """Make a layer accept new weights and sublayers in this context, even if it is built. A layer that is not built
-    remains unlocked after the context."""
+    """Inside this context, a layer accepts new weights and sublayers, even if it is built. Afterwards, the layer is
+    locked again if it is built."""
     tracker = read(layer, "_tracker")
     tracker.unlock()
     try:
