@@ -3,7 +3,7 @@
 Let y_t be a word of the caption, x_r a region and p(r) = softmax_r w^T tanh(W_1 h_{t-1} + W_2 x_r). Training maximises
 
     soft         sum_t log p(y_t | h_t), h_t = LSTM(y_{t-1}, E_p[x])
-    hard         E sum_t log p(y_t | h_t), h_t = LSTM(y_{t-1}, x_r), r ~ p, by the score function
+    hard         E sum_t log p(y_t | h_t), h_t = LSTM(y_{t-1}, x_r), r ~ p (score-function gradient)
     categorical  sum_t log sum_r p(r) p(y_t | h_t, x_r), h_t = LSTM(y_{t-1}, E_p[x])
     wc, lc       E_q sum_t log p(y_t | h_t) - KL(q || prior), h_t = LSTM(y_{t-1}, E_w[x]), w ~ q, Weibull or lognormal
     gaussian     E sum_t log p(y_t | h_t), h_t = LSTM(y_{t-1}, sum_r w_r x_r), w_r ~ Normal(p(r), sigma^2)

@@ -12,7 +12,7 @@ from applications.vision.options import EXTRACTOR_OPTIONS, AlignmentOptions, Fea
 
 @dataclasses.dataclass
 class CaptionOptions:
-    """Captions; by default, built-in captions of rendered scenes"""
+    """Captions (default: built-in captions of rendered scenes)"""
 
     train_captions: common.File | None = None
     """Training captions: COCO's JSON, or Karpathy's JSON, which contains all splits; plain or .gz."""

@@ -66,7 +66,7 @@ class Predictor:
         return keras.tree.map_structure(lambda *x: np.concatenate(x), *map(self.model.predict_on_batch, inputs))
 
     def predictions(self, num_draws):
-        """Return a dictionary of true classes, "labels", and of probabilities with mean attention, "mean" (1, N, C). If
+        """Return a dictionary with true classes, "labels", and probabilities (1, N, C) at mean attention, "mean". If
         `num_draws` > 0, add sampled probabilities (M, N, C) for each of `kinds`. "mean_ms" etc. are ms per batch."""
         functions = {"mean": self._at_mean}
         if num_draws:

@@ -150,7 +150,7 @@ class RunFolder:
         """Return whether the run has a report for at least this many epochs."""
         try:
             options = json.loads((self.path / "metrics.json").read_text(encoding="utf-8"))["options"]
-            # If a finished run is trained for more epochs, metrics.json describes the shorter run until the end.
+            # If a finished run is resumed with more epochs, its old metrics.json remains until it finishes again.
             # In earlier versions, the option stop_after ended a run before `epochs`.
             return min(options["epochs"], options.get("stop_after") or math.inf) >= epochs
         except (OSError, ValueError, KeyError, TypeError, AttributeError):

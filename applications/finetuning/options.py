@@ -53,7 +53,7 @@ WeightsFolder = Annotated[
 
 @dataclasses.dataclass
 class TextOptions:
-    """Texts; by default, sentences from Python's standard library, labelled by topic"""
+    """Texts (default: sentences from Python's standard library, labelled by topic)"""
 
     task: Literal[tuple(TASKS)] = "classes"
     """Format of the files: a task of GLUE, or SQuAD. For files of your own: classes or score, with the columns text,
@@ -87,7 +87,7 @@ class TextOptions:
 
 @dataclasses.dataclass
 class BackboneOptions:
-    """Pretrained transformer; by default, a tiny BERT that the program pretrains first"""
+    """Pretrained transformer (default: a tiny BERT that the program pretrains first)"""
 
     weights: WeightsFolder | None = None
     """Folder with BERT or ALBERT: a KerasHub preset, or BERT from Hugging Face."""

@@ -25,7 +25,7 @@ def check_sources(options):
 
 @dataclasses.dataclass
 class GraphOptions:
-    """Graph; by default, a nearest-neighbour graph of scikit-learn's digits"""
+    """Graph (default: a nearest-neighbour graph of scikit-learn's digits)"""
 
     npz: common.File | None = None
     """NumPy archive with the arrays features, or feat_data, feat_indices, feat_indptr and feat_shape (compressed rows);
@@ -158,7 +158,7 @@ class Options:
 
 @dataclasses.dataclass
 class OtherGraph:
-    """Graph; by default, the graph of the run"""
+    """Graph (default: the graph of the run)"""
 
     npz: common.File | None = None
     """Another graph with the same features and classes, in the format of `train --npz`."""

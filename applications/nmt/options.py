@@ -25,7 +25,7 @@ ModelName = Literal[(*LATENT, *VARIATIONAL, *BAYESIAN)]
 
 @dataclasses.dataclass
 class TextOptions(PairOptions):
-    """Pairs of sentences; by default, built-in pairs with gold alignments"""
+    """Pairs of sentences (default: built-in pairs with gold alignments)"""
 
     built_in: Literal["sentences", "amounts"] = "sentences"
     """Built-in pairs for runs without data files. sentences: random sentences of a small grammar. amounts: longer

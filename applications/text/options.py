@@ -18,7 +18,7 @@ VocabularySize = Annotated[int, Field(gt=4)]
 
 @dataclasses.dataclass
 class PairOptions:
-    """Sentence pairs; by default, the built-in pairs"""
+    """Sentence pairs (default: the built-in pairs)"""
 
     train_source: common.File | None = None
     """File of training sources, one per line, plain or .gz; requires --train-target."""

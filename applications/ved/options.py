@@ -23,7 +23,7 @@ OLD_MODELS = {
 
 @dataclasses.dataclass
 class TextOptions(PairOptions):
-    """Pairs of sentences; by default, built-in statements and questions about Unicode CLDR data"""
+    """Pairs of sentences (default: built-in statements and questions about Unicode CLDR data)"""
 
     max_valid_pairs: common.Positive | None = 2000
     """Maximum number of validation pairs to split off the training data."""

@@ -215,7 +215,7 @@ def are_cells(codec):
 
 
 def true_captions(scene):
-    """Return all true captions of a scene as a dictionary {text: cells}, with one cell, or -1, for each word."""
+    """Return all true captions of a scene as a dictionary {text: cells}; `Caption` describes both."""
     return dict(caption for statements in _STATEMENTS.values() for _, caption in statements(scene))
 
 

@@ -18,7 +18,7 @@ WITH_POSTERIOR = ("relaxed", "variational_enum", "variational_sample")
 
 @dataclasses.dataclass
 class QuestionOptions:
-    """Questions; by default, built-in questions about rendered scenes"""
+    """Questions (default: built-in questions about rendered scenes)"""
 
     train_questions: common.File | None = None
     """Training questions: VQA v2's JSON, or a CSV or TSV with the columns image, question and answer; plain or .gz."""

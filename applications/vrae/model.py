@@ -153,7 +153,7 @@ def build(options, codec):
 
 
 def stochastic_decoder(options):
-    """Build the decoder that samples z_t at every step; `--informed` sets which variables read the attention."""
+    """Build the decoder that samples z_t at every step; `--informed` sets which variables depend on the attention."""
     network, variational, seed = options.network, options.variational, options.run.layer_seed
     informs_latent, informs_context = variational.informed != "none", variational.informed == "both"
     schedule = annealed(variational.step_annealing, variational.step_kl_start, 0, variational.step_kl_steps)

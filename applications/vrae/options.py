@@ -15,7 +15,7 @@ MODELS = ("lstm", "vrae", "vrae_sa", "vrae_sa_aux")
 
 @dataclasses.dataclass
 class TextOptions:
-    """Sentences; by default, built-in sentences of a small grammar"""
+    """Sentences (default: built-in sentences of a small grammar)"""
 
     train_text: common.File | None = None
     """Training sentences: one per line, or a CSV or TSV with a text column; plain or .gz."""
@@ -100,8 +100,8 @@ class VariationalOptions:
     step_free_nats: common.NotNegativeFloat = 0.0
     """Free nats: unpenalised KL of z_t per sentence, in nats, summed over the steps."""
     informed: Literal["latent", "both", "none"] = "latent"
-    """Variables that read the attention. latent: z_t, as in the paper. both: z_t and c~_t; c~_t is sampled around c_t
-    and has a KL. none: no variable; z_t is the mean of its prior."""
+    """Variables that depend on the attention. latent: z_t, as in the paper. both: z_t and c~_t; c~_t is sampled around
+    c_t and has a KL. none: no variable; z_t is the mean of its prior."""
     lagging_steps: common.NotNegative = 0
     """Number of first steps that train q more often than p (He et al. 2019): after q_steps steps for q, one for p."""
     q_steps: common.Positive = 4

@@ -37,11 +37,11 @@ class Keys:
     valid = None
 
     def sum(self, x):
-        """Return the sum over the valid entries of each row: entry -> row."""
+        """Return the sum of x, one value per entry, over the valid entries of each row."""
         raise NotImplementedError(f"{type(self).__name__} does not implement `sum`.")
 
     def max(self, x):
-        """Return, in float32, the maximum valid entry of each row, or -3.4e38 if no entry is valid: entry -> row."""
+        """Return the float32 maximum of x, one value per entry, over the valid entries of each row; -3.4e38 if none."""
         raise NotImplementedError(f"{type(self).__name__} does not implement `max`.")
 
     def any_valid(self):
@@ -49,11 +49,11 @@ class Keys:
         raise NotImplementedError(f"{type(self).__name__} does not implement `any_valid`.")
 
     def spread(self, row_value):
-        """Give each entry the value of its row: row -> entry. The result broadcasts to the shape of the entries."""
+        """Give each entry the value of its row. The result broadcasts to the shape of the entries."""
         raise NotImplementedError(f"{type(self).__name__} does not implement `spread`.")
 
     def per_entry(self, key_value):
-        """Give each entry the value of its key: key -> entry. The result broadcasts to the shape of the entries."""
+        """Give each entry the value of its key. The result broadcasts to the shape of the entries."""
         raise NotImplementedError(f"{type(self).__name__} does not implement `per_entry`.")
 
     def average(self, value):

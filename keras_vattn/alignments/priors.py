@@ -67,7 +67,7 @@ class Prior(keras.layers.Layer):
         return alignment.posterior(ops.zeros_like(logits) if log_psi is None else log_psi, keys, **at_step)
 
     def check_on_simplex(self):
-        """Raise ValueError if a constructor argument has no effect because the KL compares normalised weights."""
+        """Raise ValueError if a constructor argument cannot change the distribution of normalised weights."""
 
     def get_config(self):
         # If a layer does not define `get_config`, Keras cannot serialise it with a policy object as the `dtype`.

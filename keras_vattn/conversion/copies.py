@@ -93,7 +93,7 @@ def copy_weights(sources, targets):
 
 
 def copy_state(model, new, excluded=()):
-    """Copy the non-weight state of a model: `trainable` flags, vocabularies, statistics computed from weights.
+    """Copy a model's `trainable` flags, vocabularies and statistics computed from weights, but not its weights.
 
     Args:
         model: A model.

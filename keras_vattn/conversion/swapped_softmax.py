@@ -38,7 +38,7 @@ class SwappedSoftmax(StochasticSoftmax, keras.layers.Softmax):
         if self.reads_keys:
             key = self._projected_keys(inputs)
         if self.reads_keys and key is None:
-            # In a call with a cache, the prior has no keys, so sample without a KL. Only inference uses a cache.
+            # The call has a cache, whose keys the prior cannot read. Only inference uses a cache, so no KL is needed.
             weights, _ = self.draw_weights(self._score(inputs, mask, None, None), training)
         else:
             weights = super().call(inputs, mask, posterior_logits, key, training)

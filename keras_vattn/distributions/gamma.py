@@ -28,7 +28,7 @@ class Gamma(RowDistribution):
         log_rate: log beta, a number.
         keys: A `keras_vattn.Keys`, which defines the valid keys of each row.
         log_total: Function from the number of valid keys of a row (a tensor, at least 1) to the logarithm of the sum of
-            E[S] over these keys. `None` if rows with equally many keys may have different sums. Defaults to `None`.
+            E[S] over these keys. `None` if the sum also depends on other properties of the row. Defaults to `None`.
 
     Example:
 

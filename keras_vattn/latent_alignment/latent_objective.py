@@ -164,7 +164,7 @@ class LatentObjective:
 
     @property
     def at_inference(self):
-        """The objective and estimator in evaluation, for a call with posterior logits."""
+        """The objective and estimator that evaluation uses if posterior logits are passed."""
         if self.inference is not None:
             return Pair(*self.inference.split("/"))
         pair = AT_INFERENCE.get(self.objective, self.in_training)

@@ -106,7 +106,7 @@ def alignment_chart(pairs):
     columns = max(2, int(_ROW // (_CELL * np.median([len(row["source"]) for row in rows]) + 20)))
     chart = cells.facet(alt.Facet("panel:N", title=None, sort=panels), columns=min(columns, len(panels)))
     for name, values in choices.items():
-        # Show the panels of the selected example, layer or head. Panels without this field always remain visible.
+        # Show the panels of the selected example, layer or head. A panel without a value for `name` is always shown.
         chart = chart.transform_filter(f"!isValid(datum.{name}) || datum.{name} === {name}")
         chart = chart.add_params(selector(name, values))
     chart = chart.transform_flatten(["source", "weight", *(["spread"] if has_spread else [])])

@@ -95,7 +95,7 @@ def scaled_exponential_gap(log_scale, x):
 @custom_gradient
 def log_gamma_remainder(log_x):
     """Return log Gamma(x) - x log x + x for x = exp(log_x), where x may be too small or too large for a float32."""
-    # Compute `log_gamma_bent` from log x. If x is outside the range of float32, the result is linear in log x.
+    # `bent` equals `log_gamma_bent(x)`, but is also finite if x is outside the range of float32.
     inside = ops.minimum(log_x, LARGEST_EXPONENT)
     x = ops.exp(inside)
     w = 1.0 / (1.0 + x)
