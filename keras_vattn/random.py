@@ -55,7 +55,7 @@ _QUANTILE = (
     (-0.017376857, -0.0026847201, 0.00210124259, -0.00036190889, -0.000136649003),
     (0.00515890164, -0.00312204515, 0.00148202358),
 )
-# Coefficients of -c d(eta - v)/dc, because v^j / c^(k + 1) is proportional to c^-(k + 1 + j / 2).
+# Coefficients of -c d(eta - v)/dc. A term v^j / c^(k + 1) varies as c^-n with n = k + 1 + j / 2, so its factor is n.
 _QUANTILE_SLOPE = tuple(
     tuple((k + 1 + 0.5 * j) * term for j, term in enumerate(terms)) for k, terms in enumerate(_QUANTILE)
 )

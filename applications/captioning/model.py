@@ -81,7 +81,7 @@ class Models:
 
     @property
     def parameters(self):
-        """Dictionary with the number of trainable parameters under its only key, "generative"."""
+        """The number of trainable parameters, as a dictionary with the key "generative"."""
         return {"generative": sum(math.prod(weight.shape) for weight in self.training.trainable_weights)}
 
     def decode(self, regions, num_regions, target_input, target):

@@ -115,7 +115,7 @@ class GenerateCaptioning(UncertaintyOptions, common.GenerateOptions):
 @dataclasses.dataclass
 class CompareCaptioning(common.CompareOptions):
     """Train models with several seeds. Print their metrics and the differences from the baseline, with 95% intervals.
-    Options of `train` apply to every run."""
+    The options of `train` are also accepted, and apply to every run."""
 
     out: str = "runs/captioning_compare"
     models: tuple[str, ...] = ("soft", "hard", "categorical", "wc")

@@ -44,7 +44,7 @@ class TrainingRun(Run):
         self.strategy = strategy_of(options.fit.strategy)
         self.is_first = self.strategy.extended.should_checkpoint
         if not self.is_first:
-            # Copy the folder before `agree`, because the first worker may change the folder after `agree`.
+            # Copy the folder now. The first worker waits for this worker in `agree`, and may then change the folder.
             options = with_values(options, {"out": worker_folder(options.run.out, keep=options.run.resume)})
         places = {"out", "start_from", *(name for name, kind in fields_of(type(options)).items() if is_file(kind))}
         values = {f"--{name.replace('_', '-')}": x for name, x in config_of(options).items() if name not in places}

@@ -202,7 +202,7 @@ class UncertaintyFinetuning(OtherTexts, common.UncertaintyOptions):
 @dataclasses.dataclass
 class CompareFinetuning(OtherTexts, common.CompareClassesOptions):
     """Train models with several seeds. Print their metrics and the differences from the baseline, with 95% intervals.
-    Options of `train` apply to every run."""
+    The options of `train` are also accepted, and apply to every run."""
 
     out: str = "runs/finetuning_compare"
     models: tuple[str, ...] = ("deterministic", "no_kl")

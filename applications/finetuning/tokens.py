@@ -18,7 +18,7 @@ _CONFIG = "tokenizer.json"
 # Number of texts to tokenise at once.
 _CHUNK = 2000
 _TEXTS = [tf.TensorSpec([None], tf.string)]
-# A word or punctuation mark. BERT first splits a text into words and marks, and then words into pieces.
+# A word or a punctuation mark. BERT splits a text into these units before it splits words into pieces.
 _WORD = re.compile(r"\w+|[^\w\s]")
 
 

@@ -201,7 +201,7 @@ class UncertaintyGraphs(OtherNodes, common.UncertaintyOptions):
 @dataclasses.dataclass
 class CompareGraphs(OtherNodes, common.CompareClassesOptions):
     """Train models with several seeds. Print their metrics and the differences from the baseline, with 95% intervals.
-    Options of `train` apply to every run."""
+    The options of `train` are also accepted, and apply to every run."""
 
     out: str = "runs/graphs_compare"
     models: tuple[str, ...] = MODELS

@@ -154,7 +154,7 @@ def load_codec(options, folder):
 def encode(options, codec, part, training=False):
     """Encode `part`, the `AlignedText` of a split, and return its `EncodedPairs`.
 
-    In training, `encode` drops and counts pairs longer than `max_length` tokens. If a side is empty, `encode` raises
+    In training, `encode` drops and counts pairs longer than `max_length` tokens. If a text is empty, `encode` raises
     `InputError`, or drops and counts the pair if `skip_invalid` is set. In other splits, it truncates long sentences.
     """
     limit = None if training else options.text.max_length
@@ -168,7 +168,7 @@ def encode(options, codec, part, training=False):
     if is_empty.any() and not options.text.skip_invalid:
         first = int(is_empty.argmax())
         raise InputError(
-            f"pair {first + 1} of the training split: a side is empty after segmentation. Received: "
+            f"pair {first + 1} of the training split: the source or target is empty after segmentation. Received: "
             f"{part.sources[first]!r}, {part.targets[first]!r}"
         )
     rows = np.flatnonzero(~is_empty & ~is_long)

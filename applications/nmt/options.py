@@ -155,7 +155,7 @@ class GenerateNmt(UncertaintyOptions, common.GenerateOptions):
 @dataclasses.dataclass
 class CompareNmt(common.CompareOptions):
     """Train models with several seeds. Print their metrics and the differences from the baseline, with 95% intervals.
-    Options of `train` apply to every run."""
+    The options of `train` are also accepted, and apply to every run."""
 
     out: str = "runs/nmt_compare"
     models: tuple[str, ...] = ("soft", "marginal", "variational_sample", "variational_enum", "wc")

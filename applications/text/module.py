@@ -14,8 +14,8 @@ FORBIDDEN = (PAD, START, UNKNOWN)
 class PairModule(tf.Module):
     """Base class of exported modules. It contains the text encoders and the variables of a `Run`'s model.
 
-    Subclasses add endpoints, which encode strings and call methods such as `log_likelihood`. These methods take ids, so
-    `evaluate`, whose data are already encoded, calls them directly.
+    Subclasses add endpoints. An endpoint encodes strings, and then calls a method that takes ids, such as
+    `log_likelihood`. `evaluate` has encoded data, so it calls these methods directly.
     """
 
     def __init__(self, run, max_source_length, max_target_length):

@@ -124,7 +124,7 @@ class Options:
 
 @dataclasses.dataclass
 class GenerateVed(common.GenerateOptions):
-    """Read lines of text from a file or standard input, and print a generated line for each."""
+    """Read lines of text from a file or standard input, and print one generated line for each input line."""
 
     num_samples: common.NotNegative = 0
     """Number of samples per line, separated by tabs; 0 prints one sentence, decoded at the posterior means."""
@@ -139,7 +139,7 @@ class GenerateVed(common.GenerateOptions):
 @dataclasses.dataclass
 class CompareVed(common.CompareOptions):
     """Train models with several seeds. Print their metrics and the differences from the baseline, with 95% intervals.
-    Options of `train` apply to every run."""
+    The options of `train` are also accepted, and apply to every run."""
 
     out: str = "runs/ved_compare"
     models: tuple[str, ...] = ("ded_dattn", "ved_dattn", "ved_vattn_0", "ved_vattn_mean")

@@ -159,7 +159,7 @@ class RegionCodec:
         return prefetched(dataset.map(add_regions, num_parallel_calls=_PARALLEL_BATCHES), _WAITING_BATCHES)
 
     def regions_of_images(self, strings):
-        """Convert JPEG or PNG strings (B,) to model inputs and numbers of regions (B,). Runs in graph mode."""
+        """Convert JPEG or PNG strings (B,) to model inputs and region counts (B,). Runs in graph mode."""
         features = self.extractor(self.extractor.decode(strings))[:, : self.max_regions]
         shape = tf.shape(features)
         boxes = tf.broadcast_to(self.extractor.boxes[: self.max_regions], (shape[0], shape[1], 4))

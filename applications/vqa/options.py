@@ -194,7 +194,7 @@ class UncertaintyVqa(OtherQuestions, common.UncertaintyOptions):
 @dataclasses.dataclass
 class CompareVqa(OtherQuestions, common.CompareClassesOptions):
     """Train models with several seeds. Print their metrics and the differences from the baseline, with 95% intervals.
-    Options of `train` apply to every run."""
+    The options of `train` are also accepted, and apply to every run."""
 
     out: str = "runs/vqa_compare"
     models: tuple[str, ...] = ("soft", "marginal", "variational_enum", "variational_sample")

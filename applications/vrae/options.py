@@ -227,7 +227,7 @@ class SummarizeVrae:
 @dataclasses.dataclass
 class CompareVrae(common.CompareOptions):
     """Train models with several seeds. Print their metrics and the differences from the baseline, with 95% intervals.
-    Options of `train` apply to every run."""
+    The options of `train` are also accepted, and apply to every run."""
 
     out: str = "runs/vrae_compare"
     models: tuple[str, ...] = MODELS

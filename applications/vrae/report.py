@@ -1,6 +1,6 @@
 """Report bounds and samples of a trained model, and print tables.
 
-Shapes: N sentences, B sentences of a batch, T words with the end token, Z units of z_enc.
+Shapes: N sentences, B sentences in a batch, T words with the end token, Z units of z_enc.
 """
 
 import collections
@@ -221,7 +221,7 @@ def _importance_weighted(run, part, writer, num_draws):
 
 def _controls(run, part, writer):
     """Return how much log p(x | z) falls (mean and standard error, nats per sentence) if z_enc is replaced by the z_enc
-    of another sentence or by 0. z_t and c~_t are at the means of q. Return `None` for a single sentence."""
+    of another sentence or by 0. z_t and c~_t are set to the means of q. Return `None` for a single sentence."""
     if len(part) < 2:
         return None
     batches = sentences_of(run, part)

@@ -105,7 +105,7 @@ def softmax_of(layer):
         return vars(layer)[SOFTMAX_NAME]
     candidates = [x for x in vars(layer).values() if isinstance(x, keras.layers.Softmax)]
     if isinstance(layer, keras.layers.MultiHeadAttention):
-        # Without dropout, Keras's own code may not call its softmax. Accept it only if a subclass calls a softmax.
+        # If dropout is 0, Keras's methods may not use the softmax layer. Accept this layer only if a subclass calls it.
         names = {name for x in non_keras_functions(type(layer)).values() for name in names_in(x.__code__)}
         is_called = any(name.startswith("_") and "softmax" in name for name in names)
         return candidates[0] if candidates and is_called else None

@@ -60,7 +60,7 @@ class LatentLogLikelihood(keras.layers.Layer):
     0.42
     """
 
-    # Read sampling requests, as `CategoricalAttention` does: under `posterior_draws`, both use the same objective.
+    # Not `None` inside `posterior_draws`. `CategoricalAttention` has the same property, so both use the same objective.
     draws = DRAWS
 
     def __init__(self, objective="elbo", **kwargs):

@@ -88,7 +88,7 @@ class AttentionAxes:
         return self.fold(ops.broadcast_to(mask, (*ops.shape(mask)[:-attended], *shape[-attended:])))
 
     def fold_queries(self, x):
-        """Move the attention axes of x, which has one value per query, to the end, and merge them into one axis T."""
+        """Move the attention axes to the end of x, and merge them into one axis T. x has one value per query."""
         return x if len(x.shape) == 2 else _merge(ops.transpose(x, (*self.batch_axes, *self.axes)), -self.count, None)
 
 
