@@ -116,8 +116,8 @@ def shard(batches, strategy):
         return batches
     num_batches = int(batches.cardinality())
     is_finite = num_batches >= 0
-    # With a finite dataset, TensorFlow would check at each step whether a worker has reached the end. So repeat the
-    # dataset; `fit` stops after `num_batches` steps.
+    # With a finite dataset, the workers would have to agree at each step whether one has reached the end. Repeating the
+    # dataset avoids this communication; `fit` stops after `num_batches` steps.
     batches = batches.repeat() if is_finite else batches
 
     def worker_dataset(context):

@@ -115,7 +115,7 @@ def read_options(program, name, arguments):
     if name != "compare":
         return parse(options_class, default, rest)
     options, rest = parse(options_class, default, rest, return_unknown_args=True)
-    # `compare` passes options that it does not know to `train`.
+    # `compare` passes its unknown options on to `train`.
     if rest:
         values, named = values_of(parse(program.options, program.default, rest)), set(map(_option_in, rest))
         options.train_values = {option: x for option, x in values.items() if {option, f"no_{option}"} & named}

@@ -61,7 +61,7 @@ def linear_decay(learning_rate, num_steps, warmup_steps):
 
 class WarmUp(schedules.LearningRateSchedule):
     """Multiplies a schedule by a factor that grows from 1 / `num_increments` to 1, by 1 / `num_increments` every
-    `steps_per_increment` steps. With 0 increments, the factor is 1. The schedule begins after `first_step` steps."""
+    `steps_per_increment` steps. With 0 increments, the factor is 1. The schedule counts steps from `first_step`."""
 
     def __init__(self, schedule, first_step, num_increments, steps_per_increment=1):
         self.schedule = schedule

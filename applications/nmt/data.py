@@ -147,7 +147,7 @@ def load_codec(options, folder):
     try:
         joint = SubwordEncoder(path.read_bytes(), lowercase)
     except (OSError, RuntimeError) as error:
-        raise InputError(f"{path}: no SentencePiece model ({error})") from error
+        raise InputError(f"{path}: cannot load the SentencePiece model ({error})") from error
     return Codec(joint, joint)
 
 

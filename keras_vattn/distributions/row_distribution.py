@@ -9,7 +9,7 @@ SMALLEST = 1.2e-38
 
 
 class RowDistribution(tfp.Distribution):
-    """Base class of distributions of the unnormalised weights S of each row of an alignment.
+    """Base class for distributions of the weights S in each row of an alignment, before normalisation by default.
 
     An event is a row, that is, the weights of one query. `log_prob` and the KL read only the valid keys of a row, and
     return one float32 value per row, in nats. Masked positions are 0 in every draw. With `SegmentKeys` the event is the

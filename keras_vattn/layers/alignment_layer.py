@@ -53,8 +53,7 @@ class AlignmentLayer(StochasticLayer):
         return noise
 
     def draw_rows(self, shape, seeds, num_keys=None):
-        """Return the result of `draw_alignment`. If `num_keys` is set, draw noise for `num_keys` keys, and return only
-        the noise of the first `shape[-1]` keys."""
+        """Call `draw_alignment`. If `num_keys` is set, draw noise for `num_keys` keys; keep the first `shape[-1]`."""
         if num_keys is None:
             return self.draw_alignment(shape, seeds)
         # Under XLA, the logits cover all keys. Draw noise for all keys, so that draws are equal with and without XLA.

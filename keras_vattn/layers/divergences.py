@@ -6,16 +6,16 @@ from keras_vattn.draws.stochastic_layers import stochastic_layers
 def divergences(model, weighted=False):
     """Return the KL that each layer added in the last call of a model. You can compute your own ELBO from these KLs.
 
-    `model.losses` contains the same KLs after weighting by `kl_weight`, annealing and `kl_reduction`, in addition to
-    regularization losses. By default, this function returns the KLs before weighting and rescaling. If you call the
-    model in a `tf.function`, call `divergences` in the same `tf.function`.
+    By default, this function returns the KLs of the formula below. `model.losses` contains these KLs after free bits,
+    `kl_reduction`, `kl_weight` and annealing are applied, and also the regularization losses. If you call the model in
+    a `tf.function`, call `divergences` in the same `tf.function`.
 
     Formula:
         "KL of a layer" = 1/B sum_(b=1)^B sum_t "KL"(q_(b,t) || p_(b,t))
 
     Args:
         model: A `keras.Model` or layer that has been called.
-        weighted: Whether to return the weighted and rescaled KLs of `model.losses`. Defaults to `False`.
+        weighted: Whether to return the KLs as they are in `model.losses`. Defaults to `False`.
 
     Returns:
         A dictionary from a layer's name in the log (`"attention_kl"`) to a float32 scalar: the KL in nats, summed over

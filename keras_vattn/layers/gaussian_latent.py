@@ -109,7 +109,7 @@ class GaussianLatent(GaussianLayer):
         if self.free_nats:
             counted = ops.sum(ops.where(valid > 0, divergence, 0.0), axis=axes[1:], keepdims=True)
             num_queries = ops.sum(valid, axis=axes[1:], keepdims=True)
-            # `free_nats` bounds the sum over queries, but `penalised` has one value per query: divide the sum evenly.
+            # `add_divergence` sums `penalised` over queries. So divide the bounded sum evenly among the queries.
             query_penalty = ops.divide_no_nan(ops.maximum(counted, self.free_nats), num_queries)
             penalised = query_penalty + ops.zeros_like(divergence)
         elif self.free_bits:

@@ -193,7 +193,7 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         return Seeds(noise, dropout, bool(training))
 
     def draw_temperature(self, training, temperature):
-        """Return the factor on sigma: 1 in training; otherwise the one set by `posterior_draws`, or `temperature`."""
+        """Return the factor on sigma: 1 in training, else the value that `posterior_draws` set, else `temperature`."""
         if training:
             return 1.0
         draws = self.draws

@@ -61,7 +61,7 @@ class Part:
         return {}
 
     def step(self, results, state, memory, noise, training):
-        """Return the results and the next state, two dictionaries of (B, ...) tensors, without side effects."""
+        """Run a step without side effects. Return the results and the next state: dictionaries of (B, ...) tensors."""
         return {}, {}
 
     def after(self, results, memory, noise, training):

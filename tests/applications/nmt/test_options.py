@@ -77,7 +77,7 @@ def test_a_folder_without_training_files(tmp_path):
 
 def test_a_segmentation_that_cannot_be_read(tmp_path):
     folder = RunFolder.open(tmp_path / "run", {})
-    with pytest.raises(InputError, match=r"bpe\.model: no SentencePiece model"):
+    with pytest.raises(InputError, match=r"bpe\.model: cannot load the SentencePiece model"):
         load_codec(with_values(Options(), {"segmentation": "bpe"}), folder)
     with pytest.raises(InputError, match=r"source_vocabulary\.txt: no such vocabulary"):
         load_codec(with_values(Options(), {"segmentation": "words"}), folder)
