@@ -106,7 +106,7 @@ def _values(column, records):
 
 
 def _paired(*models):
-    """Return an array of metric values for each model, with the seeds that all models share."""
+    """Return one array per model: its metric values for the seeds that all models share."""
     seeds = sorted(set.intersection(*map(set, models)))
     return [np.array([values[seed] for seed in seeds]) for values in models]
 
