@@ -98,7 +98,6 @@ def build(options, codec):
     vocabulary_size, max_regions = len(codec.vocabulary), codec.regions.max_regions
     kind, network, alignment = MODELS[options.model], options.network, options.alignment
 
-    # Layers.
     regions_embedded = keras.layers.Dense(network.units, "relu", name="regions_embedded")
     region_dropout, word_dropout = _dropout(options, 1, "region_dropout"), _dropout(options, 2, "word_dropout")
     words_embedded = keras.layers.Embedding(vocabulary_size, network.word_width, name="words_embedded")

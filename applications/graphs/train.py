@@ -45,8 +45,8 @@ def codec_of(options, part):
 
 
 def criterion_of(criterion, rows, accuracy, nll):
-    """Return two values of an epoch; smaller is better. "val_best" selects the weights, and "val_better" controls early
-    stopping. `rows` contains the history of the previous epochs."""
+    """Return a dictionary: "val_best" selects the epoch whose weights are stored, and "val_better" controls early
+    stopping; smaller is better. `rows` contains the history of the previous epochs."""
     if criterion == "published":
         is_most_accurate = accuracy >= max((row["val_accuracy"] for row in rows), default=0.0)
         has_least_nll = nll <= min((row["val_nll"] for row in rows), default=np.inf)

@@ -47,7 +47,7 @@ class PieceTokenizer(Tokenizer):
         # Replace NUL here, because `lower` would truncate at it. The last line replaces spaces that NFKC creates.
         strings = tensorflow_text.normalize_utf8(tf.strings.regex_replace(strings, self._space, " "), "NFKC")
         if self.lowercase:
-            # NFKC before `lower` turns a trademark sign into TM. NFKC after `lower` recomposes decomposed letters.
+            # Without NFKC before `lower`, a trademark sign becomes TM. Without NFKC after it, j and a caron stay apart.
             strings = tensorflow_text.normalize_utf8(tf.strings.lower(strings, encoding="utf-8"), "NFKC")
         return tf.strings.strip(tf.strings.regex_replace(strings, self._space, " "))
 

@@ -17,7 +17,7 @@ QUALITY = {"bleu": ("BLEU", 1.0), "chrf": ("chrF", 1.0)}
 
 
 def _alignment_before_the_word(record):
-    """Return the entropy and F1 of the alignment that does not depend on the target word: p, or BAM's mean weights."""
+    """Return the entropy and F1 of the prior or, for BAM, of the mean weights: neither reads the target word."""
     report = record["report"]["alignment"]
     name = "prior" if "prior_entropy" in report else "mean"
     return {"entropy": report.get(f"{name}_entropy"), "f1": report.get(name, {}).get("f1")}

@@ -98,7 +98,7 @@ class CompiledFunction:
 
     def __init__(self, model, name):
         self.model, self.name = model, name
-        # Maps each request to a compiled function, and `None` to the original. Values not yet compiled are `None`.
+        # Keys: a request, or `None` for the original function. Values: the function, or `None` until it is compiled.
         self.functions = {None: getattr(model, name)}
 
     @classmethod

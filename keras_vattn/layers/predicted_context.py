@@ -11,10 +11,10 @@ class PredictedContext(GaussianLayer):
     """Predicts an attended vector c from a latent variable z (VRAE-SA; Chien and Wang 2019, equations 16 and 19).
 
     A decoder reads tilde(c) instead of c, so it can generate without a memory. If you pass the target c, training adds
-    an auxiliary term to the loss, so that z contains information about c. sg stops the gradient at c, so the term
-    trains the attention only through z. In Chien and Wang 2019 (equation 8), the term is E_(tilde(c) ~ p)[log
-    p(tilde(c) | z)]. This expectation is the negative entropy of p. It depends only on sigma, and is largest for the
-    smallest sigma. So this layer evaluates the density at c instead of tilde(c), and log sigma has a lower limit.
+    an auxiliary term to the loss, so that z contains information about c. In the formula, sg stops the gradient, so the
+    term trains the attention only through z. In Chien and Wang 2019 (equation 8), the term is E_(tilde(c) ~ p)[log
+    p(tilde(c) | z)], the negative entropy of p. It does not contain c, so z learns nothing about c. This layer
+    evaluates log p at c instead. `min_log_scale` limits log sigma from below, so that log p(c | z) is bounded above.
 
     The auxiliary term is not part of a bound: it is added to the loss only in training, and `keras_vattn.divergences`
     omits it. The log shows -log p(sg(c) | z) in nats, unweighted, under the name of the layer with the suffix `_nats`.

@@ -13,6 +13,6 @@ def predictive_statistics(draws):
 
 
 def entropy(probabilities):
-    """Return a tensor: the entropy over the last axis, in nats."""
+    """Return the entropy over the last axis, in nats, as a tensor."""
     # Subtract from 0, because a negation would give -0.0, which prints as "-0.0".
     return 0.0 - tf.reduce_sum(tf.math.xlogy(probabilities, probabilities), axis=-1)

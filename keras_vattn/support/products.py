@@ -20,10 +20,10 @@ _recorder = contextvars.ContextVar("recorder", default=None)
 def product(x, kernel):
     """Return x @ kernel, (..., D) x (D, units) or (B, n, D) x (B, D, units).
 
-    In the step of a loop, use `product` to multiply by weights, or by projections of the memory. If x has one row per
-    example, (B, D) or (B, 1, D), a single product after the backward loop computes the gradient of the kernel for all
-    steps. The product has rank 2 where possible, because the gradient of a rank-3 matmul fails to compile if the batch
-    size is unknown. Inside a `tf.custom_gradient` or `tf.recompute_grad`, use `tf.matmul` instead.
+    Use `product` in the step of a loop if the kernel is computed before the loop: a weight or a projected memory. If x
+    has one row per example, (B, D) or (B, 1, D), one product after the backward loop computes the gradient of the
+    kernel for all steps. The product has rank 2 where possible, because the gradient of a rank-3 matmul fails to
+    compile if the batch size is unknown. Inside a `tf.custom_gradient` or `tf.recompute_grad`, use `tf.matmul` instead.
 
     Example:
 

@@ -17,7 +17,7 @@ def boolean(name, value):
 
 
 def integer(name, value, minimum=None, optional=False, expected=None):
-    """Return an integer of at least `minimum`, or `None` if `optional`. Raise ValueError for any other value.
+    """Return an integer of at least `minimum`. With `optional`, `None` is valid. Raise ValueError for any other value.
 
     Args:
         name: Name of the argument, for the error message.
@@ -35,7 +35,7 @@ def integer(name, value, minimum=None, optional=False, expected=None):
 
 
 def positive_integer(name, value, optional=False):
-    """Return a positive integer, or `None` if `optional`. Raise ValueError for any other value."""
+    """Return a positive integer. With `optional`, `None` is valid. Raise ValueError for any other value."""
     return integer(name, value, minimum=1, optional=optional, expected="a positive integer")
 
 
