@@ -1,4 +1,4 @@
-"""Annealing schedules, which compute the weight of a KL from the training step.
+"""Annealing schedules, which compute the weight of a KL term from the training step.
 
 Every schedule is a `keras.optimizers.schedules.LearningRateSchedule`, so the schedules of Keras work as well.
 """

@@ -240,8 +240,8 @@ def dropout_seed(seed_generator):
 def dropout_mask(shape, rate, seed):
     """Draw a dropout mask, which is `False` for entries that are dropped.
 
-    XLA does not change the mask. If both numbers of the seed are at least 0, Keras's dropout draws the same mask in
-    float32 without XLA.
+    The mask is the same with and without XLA. In float32 and without XLA, Keras's dropout draws this mask if both
+    numbers of the seed are at least 0.
 
     Args:
         shape: Shape of the result, a tuple of integers and scalar tensors.

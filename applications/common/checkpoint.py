@@ -183,7 +183,7 @@ def row_of(epoch, logs):
 
 
 def training_variables(model):
-    """Return all variables that training changes: weights, optimizer, counters and states of seed generators."""
+    """Return all variables that training changes: the variables of the model and of its optimizer."""
     # Unlike `model.weights`, `model.variables` includes the states of the layers' seed generators.
     return [*model.variables, *model.optimizer.variables]
 

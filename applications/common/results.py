@@ -82,7 +82,7 @@ def results_before(program, options):
 
 
 def _joined(environments):
-    """Merge environments: list distinct versions, separated by commas, and the commits of all environments."""
+    """Merge environment records: join distinct values with commas, and list the distinct commits."""
     versions = {
         name: ", ".join(dict.fromkeys(str(environment[name]) for environment in environments))
         for name in environments[0]

@@ -161,7 +161,7 @@ class RunFolder:
         return (self.path / _DATA).exists()
 
     def remember_data(self, digest):
-        """Store the digest of the data. Call this just before training, because a run with a digest can be resumed."""
+        """Store the digest of the data. Call this after the codec is saved: a run with a digest can be resumed."""
         write_text_atomically(self.file(_DATA), digest + "\n")
 
     def require_data(self, digest):

@@ -248,7 +248,7 @@ class TrainingRun(Run):
             # Exclude the first epoch, because its time includes tracing.
             "step_seconds": float(np.median([row["step_seconds"] for row in rows[1:] or rows])),
             "train_seconds": sum(row["seconds"] for row in rows),
-            # CPU time of the process in all threads: training and the evaluation above.
+            # CPU time of all threads of the process, including the evaluation above.
             "cpu_seconds": self.checkpoint.cpu_seconds(),
             "epochs": rows[-1]["epoch"],
             "steps": self.checkpoint.steps_taken,

@@ -31,9 +31,9 @@ def num_buckets(num_rows, batch_size):
 def bucket_shapes(sources, targets, max_parts=MAX_SHAPES):
     """Return the padded lengths (S, T) of at most `max_parts` buckets, the smallest first: int32 (buckets, 2).
 
-    Each pair has a rank by its source length and a rank by its target length. Pairs are sorted by the larger rank,
-    because a pair fits a bucket only if both its lengths fit. The sorted pairs are cut into buckets such that the sum
-    of S x T over all pairs, the total padded size, is minimal. The last bucket fits every pair.
+    Pairs are sorted by the rank of their source length or of their target length, whichever is larger. The sorted
+    pairs are cut into buckets such that the total padded size, the sum of S x T over all pairs, is minimal. The last
+    bucket fits every pair.
     """
     lengths = _lengths(IdRows.of(sources), IdRows.of(targets))
     ranks = [np.searchsorted(np.sort(column), column, side="right") for column in lengths.T]

@@ -176,9 +176,9 @@ def questions_of(scene, generator, count, types=QUESTION_TYPES):
     """Return `count` random, distinct `Question`s about a scene. Types alternate and, within a type, answers alternate.
 
     All types are therefore equally frequent, as are "yes" and "no". Other answers are as balanced as the scene allows.
-    A scene has at least 24 questions of the default types, for which a model that does not see the scene scores at most
-    28%: 50% for "presence", 30% for "number", 35% for "one of several", and 17% for the three others. For "attribute"
-    and "opinion", which are not default types, such a model scores at most 50% and 90%.
+    A scene has at least 24 questions of the default types. A model that does not see the scene scores at most 28% on
+    them: 50% for "presence", 30% for "number", 35% for "one of several", and 17% for each other type. The types
+    "attribute" and "opinion" are not default types; on them, such a model scores at most 50% and 90%.
     """
     inquiries = {}
     for question in _inquiries(scene):

@@ -103,8 +103,8 @@ def copy_state(model, new, excluded=()):
     old_layers, new_layers = model_layers(model, excluded), model_layers(new)
     if len(old_layers) != len(new_layers):
         raise ValueError(
-            "The rebuilt model has a different number of layers, because a config does not record that two layers "
-            f"share a sublayer. Received: {len(old_layers)} layers, {len(new_layers)} after rebuilding"
+            "The rebuilt model has a different number of layers. This happens if two layers share a sublayer: "
+            f"rebuilding creates two sublayers. Received: {len(old_layers)} layers, {len(new_layers)} after rebuilding"
         )
     for old, copied in zip(old_layers, new_layers, strict=True):
         if old.trainable != copied.trainable:

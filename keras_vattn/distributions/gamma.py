@@ -62,7 +62,7 @@ class Gamma(RowDistribution):
 
 
 def divergence_at_equal_means(k, log_concentration):
-    """Return KL(Weibull || Gamma) of each weight if both have the same mean. The KL is convex in the concentration."""
+    """Return KL(Weibull || Gamma) of each weight, for equal means. The KL is convex in the concentration."""
     constant, slope = math.log(k) - EULER - 1.0, EULER / k + math.lgamma(1.0 + 1.0 / k)
     return log_gamma_remainder(log_concentration) + bounded_exp(log_concentration) * slope + constant
 

@@ -60,7 +60,7 @@ def prediction_log_weights(pair, log_prior, log_posterior, with_baseline):
         pair: The `Pair` of objective and estimator for this call.
         log_prior: log p of the candidates, (B, T, K).
         log_posterior: log q of the candidates, (B, T, K), or `None`.
-        with_baseline: Whether to append `LOG_ZERO`, the log weight of the baseline, which predictions ignore.
+        with_baseline: Whether to append a log weight for the baseline, `LOG_ZERO`. Predictions ignore the baseline.
     """
     if pair.estimator != "sample":
         return log_prior

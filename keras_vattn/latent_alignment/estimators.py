@@ -11,7 +11,7 @@ from keras_vattn.latent_alignment.log_probabilities import without_empty_rows
 
 
 def marginal(log_likelihood, log_prior):
-    """Return log p of a word. p sums over all positions z, or over the K most probable positions.
+    """Return the log-likelihood of a word. The likelihood is summed over all positions, or the K most probable ones.
 
     Formula:
         "result" = log (sum_k p(z_k) p(y | z_k))
