@@ -215,7 +215,7 @@ def test_two_runs_of_one_training(toy, tmp_path, weights_only, interrupted):
 def test_runs_that_cannot_be_continued(toy, copied_toy, tmp_path):
     """`--start-from` rejects a run that has another size or other options, no steps or epochs left, or no state."""
     for changes, message in (
-        ({"units": 9}, f"--start-from: {copied_toy} does not fit this model, "),
+        ({"units": 9}, f"--start-from: {copied_toy} does not fit this model. The names"),
         ({"standardize": False}, f"--start-from: {copied_toy} was trained with different values of standardize."),
         ({"learning_rate": 0.5, "optimizer": "sgd"}, "was trained with different values of optimizer, learning_rate."),
         ({"epochs": 2}, f"--epochs: must exceed the 2 epochs for which {copied_toy} was trained. Received: 2"),
