@@ -30,7 +30,7 @@ class Checkpoint(keras.callbacks.Callback):
     including a loss scale; the sums of the metrics in this epoch; and the epoch, the step and the history. Each file is
     replaced atomically, and the state is written last. So if the process is killed or the disk is full, the previous
     state remains. A resumed run repeats the steps after this state, and overwrites the two other files. If an epoch has
-    only one step and `checkpoint_steps` is set, files are written every `checkpoint_steps` steps and after the last.
+    one step and `checkpoint_steps` is set, files are written only in every `checkpoint_steps`-th epoch and in the last.
 
     A resumed `fit` reproduces an uninterrupted `fit` bit for bit under three conditions: the data depend only on the
     epoch and the step, metrics store sums, as `keras.metrics.Mean` does, and no layer uses a global random generator.
@@ -193,7 +193,7 @@ def read_state(path):
     with _reading(path):
         arrays = _arrays(path)
         record = _record_of(arrays)
-        # In older files, a variable is (name, shape, dtype), and `unfinished` is the row of an unfinished epoch.
+        # Older files store a variable as (name, shape, dtype), and the row of an unfinished epoch as `unfinished`.
         names = [name if isinstance(name, str) else name[0] for name in record["variables"]]
         record["rows"] += [record["unfinished"]] if record.get("unfinished") else []
         variables = [arrays[f"variable_{index:05d}"] for index in range(len(names))]

@@ -128,7 +128,7 @@ def class_report(labels, draws):
 
 
 def class_figures(labels, predicted):
-    """Return GLUE's metrics for classes; with two classes, also the F1 of the second class."""
+    """Return the accuracy and the Matthews correlation; for two classes, also the F1 score of the second class."""
     import sklearn.metrics
 
     figures = {"accuracy": float(np.mean(labels == predicted))}

@@ -74,7 +74,7 @@ def written_of(texts, words, figures):
 
 
 def words_with_nats(sentence):
-    """Return a list of (word, mutual information in nats). If nothing was sampled, it contains the entropies."""
+    """Return (word, nats) for each word: its mutual information, or its entropy if the model was not sampled."""
     nats = sentence.get("word_mutual_information", sentence["word_entropy"])
     return [(word, float(word_nats)) for word, word_nats in zip(sentence["words"], nats, strict=True)]
 

@@ -1,7 +1,7 @@
 """Extract summaries with a trained model, and compare them with baselines.
 
 A Gaussian represents each text (Chien and Wang 2019, section 4.1): p(c~_T | z_T) for a stochastic decoder,
-q(z_enc | x) for a VRAE, N(h_T, I) for an LSTM. A summary contains sentences with the lowest KL(document || sentence).
+q(z_enc | x) for a VRAE, N(h_T, I) for an LSTM. A summary has the sentences with the lowest KL(document || sentence).
 """
 
 import dataclasses

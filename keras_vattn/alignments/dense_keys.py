@@ -89,5 +89,5 @@ class DenseKeys(Keys):
         x = self.mask_out(x)
         if x.shape[-1] == 0:
             return x
-        # Keras's argmax also detects -0.0 with int32 operations, which TensorFlow runs on the CPU, even with a GPU.
+        # `ops.argmax` is slow on a GPU: it detects -0.0 with int32 operations, which TensorFlow runs on the CPU.
         return self.zero_masked(ops.one_hot(tf.argmax(x, axis=-1), ops.shape(x)[-1], dtype="float32"))

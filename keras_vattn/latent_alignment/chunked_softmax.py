@@ -31,7 +31,7 @@ def chosen_log_likelihood(inputs, kernel, bias, targets, chunk_size, row_mask=No
             `targets[r % N]`, and R is a multiple of N.
         chunk_size: Maximum number of rows whose logits are in memory at once.
         row_mask: Boolean (R,), or `None` for all rows. For masked rows, the result and its gradient are 0.
-        num_blocks: Number of blocks in the first chunk. A block is skipped if all rows are masked or have gradient 0.
+        num_blocks: Number of blocks of rows in the first chunk. Blocks that contain only masked rows are skipped.
     """
 
     @custom_gradient

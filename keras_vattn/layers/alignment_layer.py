@@ -99,8 +99,8 @@ class AlignmentLayer(StochasticLayer):
     @property
     def estimates_divergence(self):
         """Whether the last KL of the weights was estimated from samples. The value is `None` before the first KL.
-        The layer estimates the KL if TensorFlow Probability implements no KL for q and p, and in every call that draws
-        if the alignment has `kl_estimator="sampled"`."""
+        The KL is estimated if TensorFlow Probability implements no KL for q and p. If the alignment has
+        `kl_estimator="sampled"`, the KL is also estimated in every call that draws."""
         return self.variational.estimates_divergence
 
     def posterior_distribution(self, *arguments, **options):

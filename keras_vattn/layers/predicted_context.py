@@ -103,8 +103,8 @@ class PredictedContext(GaussianLayer):
         return {"mean": mean, "log_scale": clip_log_scale(self.min_log_scale + above)}
 
     def posterior(self, parameters, target):
-        """Return the parameters of the distribution that tilde(c) is drawn from, given a target c: q if `informed` is
-        `True`, and p if it is `False`."""
+        """Return the parameters of q if `informed` is `True`, and those of p otherwise. The mean of q is the target c.
+        A call with a target draws tilde(c) from this distribution."""
         return {**parameters, "mean": ops.cast(target, parameters["mean"].dtype)} if self.informed else parameters
 
     def account(self, parameters, target, mask=None, training=None):

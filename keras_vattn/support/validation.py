@@ -45,8 +45,8 @@ def whole_number(name, value):
 
 
 def number(name, value, minimum=-math.inf, above=-math.inf, maximum=math.inf, below=math.inf, optional=False):
-    """Return a finite float with `minimum` <= value <= `maximum` and `above` < value < `below`, or `None` if
-    `optional`. Raise ValueError for any other value."""
+    """Return `value` as a float if it is finite, `minimum` <= value <= `maximum` and `above` < value < `below`. If
+    `optional` is `True`, the value `None` is returned unchanged. Raise ValueError for any other value."""
     if optional and value is None:
         return None
     valid = isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
