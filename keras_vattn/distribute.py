@@ -26,7 +26,7 @@ def prepare(model):
       equally.
     - Gradients are summed over replicas and then clipped. Keras clips the gradient of each replica before the sum.
     - `MultiWorkerMirroredStrategy` works. Without `prepare`, `fit` raises an error: Keras builds the model from the
-      data of all replicas instead of one, and averages logged scalars over a first axis, which they do not have.
+      data of all replicas instead of one, and averages logged scalars over their first axis. Scalars have no axis.
 
     A layer such as `keras.layers.BatchNormalization` still reads only the rows of one replica. Metrics in the log of an
     epoch cover all examples. Two kinds of values are means over replicas: values logged for a single batch, and values

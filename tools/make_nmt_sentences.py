@@ -48,8 +48,8 @@ _THINGS = _table(
     "e Uhr clock Uhren clocks, s Bild picture Bilder pictures, s Buch book Bücher books, "
     "s Fahrrad bicycle Fahrräder bicycles, s Hemd shirt Hemden shirts, s Messer knife Messer knives"
 )
-# Columns: English, German stem, and six endings ("_": none), one per case and gender: nominative r, nominative e,
-# nominative s, accusative r, dative r and s, dative e.
+# Columns: English, German stem, and six endings ("_": no ending): nominative masculine, nominative feminine,
+# nominative neuter, accusative masculine, dative masculine and neuter, dative feminine.
 _DETERMINERS = _table(
     "the d er ie as en em er, this dies er e es en em er, every jed er e es en em er, a ein _ e _ en em er, "
     "my mein _ e _ en em er, our unser _ e _ en em er"

@@ -28,7 +28,7 @@ def condition(words, holds):
 
 
 class OnDisk(AfterValidator):
-    """A `condition` on a path that `check(files=False)` skips, because files of a stored run may have been deleted."""
+    """A `condition` on a path. `check(files=False)` skips it, because files of a stored run may have been deleted."""
 
     def __init__(self, words, holds):
         checked = condition(words, lambda path: holds(pathlib.Path(path)))

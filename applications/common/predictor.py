@@ -71,7 +71,7 @@ class Predictor:
         functions = {"mean": self._at_mean}
         if num_draws:
             functions |= {kind: functools.partial(self._drawn, num_draws=num_draws, kind=kind) for kind in self.kinds}
-        # Time about four evenly spaced batches rather than the first ones, because batches may be sorted by size.
+        # Batches may be sorted by size, so measure the time of about four evenly spaced batches, not of the first four.
         step = -(-sum(1 for _ in self.batches) // _TIMED)
         results, timed_batches = {"labels": self.labels}, self.batches.shard(step, step // 2).cache()
         count = sum(1 for _ in timed_batches)

@@ -7,8 +7,8 @@ Let z_t be the alignment of word y_t, p its prior and q the inference network, i
     sum_t E_p[log p(y_t | z_t)]                                                  hard_enum, hard_sample
     sum_t E_q[log p(y_t | z_t)] - KL(q(z_t | x, y) || p(z_t | x, y_<t))          all other models
 
-One exception is variational_wake_sleep, which maximises log p(y) by importance sampling from q. z_t is a vector
-of weights in wc, lc and dirichlet, and a context vector in gaussian_0 and gaussian_mean. In these models, q ignores y.
+variational_wake_sleep instead maximises log p(y), by importance sampling from q. In wc, lc and dirichlet, z_t is a
+weight vector. In gaussian_0 and gaussian_mean, z_t is a context vector. In these five models, q ignores y.
 """
 
 import dataclasses

@@ -107,7 +107,7 @@ class SubwordEncoder(PieceEncoder):
         """Train byte-pair encoding on *training* sentences. The same sentences in the same order give the same model.
 
         SentencePiece loads all sentences into memory, so it receives at most `MOST_SENTENCES` evenly spaced sentences.
-        `vocabulary_size` includes the special pieces and all single characters; smaller sizes raise `InputError`.
+        The special pieces and all characters count towards `vocabulary_size`; if it is too small, raise `InputError`.
         """
         tokenizer = PieceTokenizer(lowercase)
         sentences = take_rows(sentences, evenly(len(sentences), MOST_SENTENCES))

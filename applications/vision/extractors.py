@@ -32,7 +32,7 @@ class Extractor:
         side: Side of the images in pixels, S.
         cells: Number of cells per side, G.
         network: `keras.Model` from float32 images (B, S, S, 3) to feature maps (B, H, W, D), H and W at least G. The
-            features of a cell are the mean of the map over the cell. If `None`, they are its pixels, in [-1, 1].
+            features of a cell are the mean of the map over the cell. If `None`, they are the cell's pixels, in [-1, 1].
 
     Attributes:
         boxes: Corners x0, y0, x1, y1 of the regions, in [0, 1], float32 (R, 4).

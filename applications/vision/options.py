@@ -126,7 +126,7 @@ class FeaturesOptions:
     extractor: ExtractorOptions = common.group(ExtractorOptions)
 
     def check_words(self, name, file):
-        """Raise `InputError` if --network is words but `file` (of option `name`) is unset, or vice versa."""
+        """Raise `InputError` if the option `name` is missing with --network words, or set with any other network."""
         if (self.extractor.network == "words") != (file is not None):
             received = "none" if file is None else file
             raise InputError(f"--{name}: required for --network words, not allowed otherwise. Received: {received}")

@@ -62,7 +62,7 @@ def checked(place, features, boxes):
         raise InputError(f"{place}: expected finite features. Received: NaN or infinity")
     inside = (boxes >= -_TOLERANCE) & (boxes <= 1.0 + _TOLERANCE)
     if not inside.all() or (boxes[:, 2:] < boxes[:, :2]).any():
-        raise InputError(f"{place}: expected boxes 0 <= x0 <= x1 <= 1, 0 <= y0 <= y1 <= 1. Received: other boxes")
+        raise InputError(f"{place}: expected boxes 0 <= x0 <= x1 <= 1, 0 <= y0 <= y1 <= 1. Received: an invalid box")
     return boxes.clip(0.0, 1.0)
 
 

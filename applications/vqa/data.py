@@ -84,7 +84,7 @@ def region_options(options):
 
 
 def codec_of(options, part):
-    """Fit the codec on the training data. With --network words, train a network to detect tags or answer words."""
+    """Fit the codec on the training data. With --network words, train a detector of tags (or of the answers' words)."""
     limits, questions = options.questions, part.questions
     vocabulary = Vocabulary.fit(Tokenizer().count(questions.texts), len(SPECIAL_TOKENS) + 10**6)
     answers = answer_vocabulary(questions.answers, limits.min_answer_count, limits.max_answers)

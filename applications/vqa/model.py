@@ -153,7 +153,7 @@ def _updown(options, inputs, embedding, num_answers):
     score = keras_vattn.Additive(units, use_bias=False, name="score")
     # Build the score here, so that its weights have the same paths in all models, and one model can initialise another.
     score.build((None, 1, units), (None, max_regions, width))
-    # V [x; q] uses separate kernels for x and q, so each region is projected only once.
+    # Split V [x; q] into a kernel for x and a kernel for q, so that each region is projected only once.
     region_projection = keras.layers.Dense(units, use_bias=False, name="region_projection")
     question_projection = keras.layers.Dense(units, name="question_projection")
     dropout = keras_vattn.fast.Dropout(

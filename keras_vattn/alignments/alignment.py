@@ -13,8 +13,8 @@ class Alignment:
     support a KL(q || p), it defines `posterior`, which maps logits to a TensorFlow Probability distribution of the
     unnormalised weights S. If a call gets posterior logits, `posterior` computes q from these logits, and p from the
     scores. Otherwise, `posterior` computes q from the scores, and a `Prior` defines p. The loss is
-    `tfd.kl_divergence(q, p)` if this KL is registered in TensorFlow Probability, and otherwise log q(S) - log p(S) at
-    a draw from q. A call that does not draw averages this difference over 16 draws with a fixed seed.
+    `tfd.kl_divergence(q, p)` if TensorFlow Probability has registered this KL. If not, the loss is log q(S) - log p(S)
+    at a draw from q. If the call does not sample, the loss is the mean of this difference over 16 fixed draws from q.
 
     An alignment is serialised like every Keras object: `get_config` returns the constructor's arguments, and the class
     is registered with `keras.saving.register_keras_serializable`.

@@ -226,8 +226,8 @@ def _convert(layer, conversion):
     """Convert the attention layers in a built layer or model, in place."""
     options = dict(zip(attentions_in(layer), conversion["attentions"], strict=True))
     options = {attention: x for attention, x in options.items() if x is not None}
-    # Layers that create attention layers become `Converted` too, so that `from_config` converts the new attention.
-    # Functional and Sequential models do not, because their configs contain the configs of the converted layers.
+    # A layer that creates its attention layers itself also gets a subclass of `Converted`, whose `from_config` converts
+    # the new attention layers. Functional and Sequential models need none: their configs contain the converted layers.
     creators = [
         x
         for x in keras_private.flatten_layers(layer)

@@ -62,11 +62,11 @@ class SharedPrefix:
         return [shared_by_name[x.name] if x.name in shared_by_name else next(random_outputs) for x in self.outputs]
 
     def _effects(self):
-        """Return operations with side effects, such as assertions, that no output depends on."""
+        """Return the operations with side effects (such as assertions) on which no output depends."""
         _, used = _walk(self.outputs, set())
         operations = [x for x in self.traced.graph.get_operations() if x.op_def.is_stateful and x not in used]
         operations = [x for x in operations if x.type not in ("Placeholder", "ReadVariableOp")]
-        # TensorFlow runs a conditional operation only if its result is read, so return the operations that read it.
+        # TensorFlow skips a conditional operation if no operation reads its result, so return the readers, if any.
         readers = [[reader for x in operation.outputs for reader in x.consumers()] for operation in operations]
         return [each for operation, uses in zip(operations, readers, strict=True) for each in uses or [operation]]
 

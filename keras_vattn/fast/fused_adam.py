@@ -80,7 +80,7 @@ def _clipped(gradients, max_norm):
     """Return gradients (tensors or `None`), scaled to a global norm of at most `max_norm`."""
     if all(x is None for x in gradients):
         return gradients
-    # As in Keras, the norm of a sparse gradient is computed before the rows of equal indices are added.
+    # As in Keras, compute the norm of a sparse gradient before adding the rows with equal indices.
     norm = tf.linalg.global_norm([x for x in gradients if x is not None])
     gradients = [None if x is None else tf.convert_to_tensor(x) for x in gradients]
     tensors = [x for x in gradients if x is not None]

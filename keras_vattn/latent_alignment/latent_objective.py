@@ -176,7 +176,7 @@ class LatentObjective:
 
     @property
     def uses_posterior(self):
-        """Whether training, evaluation or both use posterior logits."""
+        """Whether training or evaluation uses posterior logits."""
         return self.in_training.needs_posterior or self.at_inference.needs_posterior
 
     @property

@@ -133,7 +133,7 @@ def flatten_layers(layer):
     def visit(layer):
         if id(layer) not in flat_layers:
             flat_layers[id(layer)] = layer
-            # Keras's own recursion reverses the order of layers at every level.
+            # Recurse here, because the recursion of Keras reverses the order of layers at every level.
             for inside in read(layer, "_flatten_layers")(include_self=False, recursive=False):
                 visit(inside)
 
