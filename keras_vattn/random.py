@@ -41,7 +41,7 @@ _DRAW_COUNTER, _SECOND_DRAW_COUNTER, _FOLD_COUNTER = range(3)
 # The key of the seed (-2**31, -2**31). `dropout_mask` does not accept this seed, so no valid seed has this key.
 _NO_SEED = 0x8000000080000000
 
-# tests/helpers/coefficients.py fits these polynomials. The first, in v^2, is sin(pi v / 4) / v to within 1e-9.
+# tests/helpers/coefficients.py fits these polynomials. `_SINE`, in powers of v^2, is sin(pi v / 4) / v within 1e-9.
 _SINE = (0.785398153, -0.0807453673, 0.00248987197, -3.58772584e-05)
 # Coefficients of a polynomial in eta that approximates log x, where eta^2 / 2 = x - 1 - log x.
 _LOGARITHM = (

@@ -124,7 +124,7 @@ class Captioner(ImageModule):
         return start, step
 
     def _read(self, regions, num_regions, target_input, target):
-        """Return the "log_likelihood" (B, T) of target words, in nats, 0 at padding, and the mean "weights" (B, T, R).
+        """Return the "log_likelihood" (B, T) of the target words (nats; 0 at padding) and mean "weights" (B, T, R).
         For latent regions, sum p(word, region) over regions and return "posterior" (B, T, R), p(region | word)."""
         models = self._models.value
         decoded, memory, mask = models.decode(regions, num_regions, target_input, target)

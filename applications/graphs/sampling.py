@@ -37,8 +37,8 @@ class NeighborSampler:
 def sampled_batches(part, options, first_epoch):
     """Return an endless dataset of training batches; order and neighbours depend only on the seed and the epoch.
 
-    Each batch numbers its nodes from 0. Nodes and edges are padded, so that their numbers are powers of two and XLA
-    compiles only a few shapes. "nodes_mask" and "edges_mask" are false for padding.
+    Each batch numbers its nodes from 0. The nodes and the edges are each padded to a power of two, so that XLA compiles
+    only a few shapes. "nodes_mask" and "edges_mask" are false for padding.
     """
     graph, batch_size = part.graph, options.fit.batch_size
     sampler = NeighborSampler(graph.edges, len(graph.labels))

@@ -56,7 +56,7 @@ class PieceTokenizer(Tokenizer):
         return tf.strings.split(normalized) if self.model is None else self._pieces(normalized)
 
     # Load the model inside a `tf.function`, because setting TensorFlow's seed discards a model that was loaded outside.
-    # A SavedModel then also stores the model only once.
+    # Loading inside also prevents a SavedModel from storing the model more than once.
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
     def _pieces(self, strings):
         with tf.device("CPU:0"):

@@ -103,8 +103,8 @@ class Question(typing.NamedTuple):
 
     The ten answers are equal, except for two types of questions. For "one of several" ("what color is one of the
     circles ?"), each person picks a random right answer. For "opinion" ("are there few or many circles ?"), people
-    disagree. A calibrated model should be uncertain about these types. `answer_type` is "yes/no", "number" or "other".
-    `cell` contains the object whose colour, shape or presence is the answer; -1 means no such object, or several.
+    disagree. A calibrated model should be uncertain about such questions. `answer_type` is "yes/no", "number" or
+    "other". If one object decides the answer, `cell` is the cell of this object. Otherwise, `cell` is -1.
     """
 
     text: str

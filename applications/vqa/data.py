@@ -75,7 +75,7 @@ def embedded(rendered):
 
 
 def region_options(options):
-    """Return the `RegionOptions` of a run; rendered scenes use grid cells as regions."""
+    """Return the `RegionOptions` of a run. The regions of rendered scenes are grid cells."""
     regions = options.regions
     if options.questions.train_questions is not None:
         return regions

@@ -45,7 +45,7 @@ class Keys:
         raise NotImplementedError(f"{type(self).__name__} does not implement `max`.")
 
     def any_valid(self):
-        """Return a boolean for each row, `True` if the row has a valid entry, or `None` if this holds for all rows."""
+        """Return a boolean for each row: whether it has a valid entry. `None` means that all rows have one."""
         raise NotImplementedError(f"{type(self).__name__} does not implement `any_valid`.")
 
     def spread(self, row_value):

@@ -218,7 +218,7 @@ class MultiHeadMixin(ChunkedAttention):
         Args:
             query: Projected queries, (B, ..., H, D).
             key: Projected keys, (B, ..., H, D).
-            mask: Boolean (..., T, S) or `None`. Axes of length 1 are added before T, up to the rank of the logits.
+            mask: Boolean (..., T, S) or `None`. A mask of lower rank than the logits gets axes of length 1 before T.
             posterior_logits: Logits of an inference network, with a shape that `call` accepts, or `None`.
         """
         axes = AttentionAxes(self.attention_axes, len(query.shape) - 1)

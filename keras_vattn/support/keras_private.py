@@ -102,7 +102,7 @@ def set_mask(x, mask):
 
 
 def bind_call(call, arguments, options):
-    """Return a dictionary of the arguments of `call`, with defaults. A mask that is `None` is read from its tensor.
+    """Return a dictionary of the arguments of `call`, with defaults. Each `None` mask becomes its tensor's Keras mask.
 
     To bind the arguments of a base class's `call` even if a subclass overrides it, pass `partial(Class.call, self)`.
     """
