@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 _PHILOX = tf.random.Algorithm.PHILOX.value
-# Upper words of the Philox counters: two for draws (one per branch of `_draw_once`) and one for folded seeds.
+# Upper words of the Philox counters: the first two for draws (see `_draw_once`), the third for `fold_in`.
 _DRAW_COUNTER, _SECOND_DRAW_COUNTER, _FOLD_COUNTER = range(3)
 
 # The key of the seed (-2**31, -2**31). `dropout_mask` does not accept this seed, so no valid seed has this key.

@@ -36,7 +36,7 @@ class Untracked:
 
 def mean_of_draws(model, log_probabilities, num_draws):
     """Return a function (batch_index, *arguments) that computes log(mean(exp(`log_probabilities(*arguments)`))). The
-    mean is over `num_draws` samples of the stochastic layers, with `batch_index` in their seed."""
+    mean is over `num_draws` samples of the stochastic layers. The seed of sample i is (`batch_index`, i)."""
 
     @tf.function(reduce_retracing=True, autograph=False)
     def drawn(seed, *arguments):

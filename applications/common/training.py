@@ -154,7 +154,7 @@ class TrainingRun(Run):
             names = ", ".join(differing) or "all"
             raise InputError(
                 f"--start-from: {self.options.run.start_from} does not fit this model. The names or shapes of these "
-                f"weights differ: {names}. Choose a run of a similar model."
+                f"weights differ: {names}. Choose a run whose layers have the same names and sizes."
             )
         return len(shared)
 

@@ -68,7 +68,7 @@ def bayesian(options, backbone):
     prior = keras_vattn.GammaPrior(
         beta=values.prior_beta, hidden_units=values.prior_hidden_units, kernel_initializer=initializer, name="prior"
     )
-    # The initial weights of the prior depend only on the seed.
+    # Reset the seed, so that the initial weights of the prior do not depend on earlier random numbers.
     keras.utils.set_random_seed(seed)
     # To average the KLs, divide `kl_weight` by the number of KLs. ALBERT calls a layer repeatedly: one KL per call.
     count = getattr(backbone, "num_groups", backbone.num_layers)

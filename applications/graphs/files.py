@@ -23,11 +23,11 @@ _ARRAYS |= dict.fromkeys(SPLITS.values(), (1, np.integer))
 
 @dataclasses.dataclass
 class Graph:
-    """A graph, as `data.read_graph` returns it. The readers below also return self-loops and repeated edges.
+    """A graph. The readers below return the file's edges; `data.read_graph` removes self-loops and repeated edges.
 
     Attributes:
         features: float32 (N, D).
-        edges: int32 (E, 2), distinct pairs of source and target, without self-loops.
+        edges: int32 (E, 2), pairs of source and target.
         labels: int32 (N,), -1 for unknown labels.
         classes: Names of the classes; `read_npz` returns `None`.
         names: Names of the nodes, or `None` to use their numbers.

@@ -19,7 +19,7 @@ _INTEGER = tf.TensorSpec([], tf.int32)
 
 
 class Generator(PairModule):
-    """A `PairModule` that decodes greedily. z and the attention are posterior means or posterior samples."""
+    """A `PairModule` that decodes greedily, with posterior means or posterior samples of z and the attention."""
 
     def __init__(self, run):
         super().__init__(run, run.options.text.max_source_length, run.options.text.max_target_length)

@@ -39,7 +39,7 @@ def image_id(name):
 
 @dataclasses.dataclass
 class ById:
-    """Base class of collections whose elements have distinct ids (str). `place` is their folder or file."""
+    """Base class of collections of elements with distinct string ids. `place` is the collection's folder or file."""
 
     place: dataclasses.InitVar[str]
     ids: list

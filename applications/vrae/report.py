@@ -180,7 +180,7 @@ def sentences_of(run, part):
 
 
 def _likelihood(run, part, writer, kind):
-    """Return likelihoods, KLs and the ELBO, averaged over all sentences."""
+    """Return negative log-likelihoods, KLs and the negative ELBO in nats per sentence, and perplexities."""
     totals, rows, num_words = collections.Counter(), len(part), int(part.sources.lengths.sum())
     informed, num_tokens = run.options.variational.informed if kind.attention else "none", num_words + rows
     for number, sentences in enumerate(progress(sentences_of(run, part), "likelihood")):

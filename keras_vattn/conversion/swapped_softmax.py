@@ -55,7 +55,7 @@ class SwappedSoftmax(StochasticSoftmax, keras.layers.Softmax):
 
     def _projected_keys(self, logits):
         """Return the projected keys for the prior, without rotary embedding, or `None` in a call with a cache. For
-        logits of rank 5, the shape is (B, G, 1, S, D). Otherwise it is (B, H, S, D); heads of a group share keys."""
+        logits of rank 5, the shape is (B, G, 1, S, D). Otherwise it is (B, H, S, D), with equal keys in a group."""
         if not _KEYS.get():
             return None
         key = _KEYS.get()[0]
@@ -74,7 +74,7 @@ class SwappedSoftmaxAttention:
             result = super().__call__(*arguments, **options)
         finally:
             _KEYS.reset(token)
-        # With symbolic inputs, Keras may compute only output shapes, and not call the softmax.
+        # With symbolic inputs, Keras may compute only output shapes. In this case, it does not call the softmax.
         is_symbolic = any(isinstance(x, keras.KerasTensor) for x in keras.tree.flatten((arguments, options)))
         if not softmax_of(self).was_called and not is_symbolic:
             warnings.warn(

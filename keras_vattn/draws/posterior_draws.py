@@ -145,7 +145,7 @@ class CompiledFunction:
 
 
 def _drawing_function(function, draws):
-    """Return a compiled function that samples. If seeded, it counts its calls, so that each batch has new noise."""
+    """Return `function` with sampling. If a seed is set, a counter of the calls gives each batch different noise."""
     batch = tf.Variable(-1, trainable=False, dtype="int64") if _is_seeded(draws) else None
     draws = {layer: dataclasses.replace(x, batch=batch) for layer, x in draws.items()}
 

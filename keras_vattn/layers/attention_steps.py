@@ -52,7 +52,7 @@ class AttentionSteps(ChunkedAttention):
         """Return a dictionary with context and mean (B, T, D), weights and logits (B, T, S), and the parameters of the
         posterior. The method adds no loss and changes no state.
 
-        `"mean"` is the sum of the values, weighted by `"weights"` after dropout. A stochastic context has this mean.
+        `"mean"` is the mean of the context: the sum of the values, weighted by `"weights"` after dropout.
         `"expected_weights"` are computed from the logits of the score, without noise or dropout. This key is present
         only if the call draws weights, has posterior logits, or applies dropout.
 

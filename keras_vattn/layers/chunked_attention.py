@@ -134,7 +134,7 @@ class ChunkedAttention(AlignmentLayer):
 
         rows = [ops.moveaxis(x, -2, 1) for x in queries + entries]
         results, shared = {}, [x for _, x in weights]
-        # An inference graph computes the KL in a separate loop. `predict` skips this loop, because it reads no KL.
+        # An inference graph computes the KL in a separate loop, which TensorFlow removes if the KL is unused.
         in_one_pass = training or tf.executing_eagerly()
         for names in [("context", "divergence")] if in_one_pass else [("context",), ("divergence",)]:
             results |= map_chunks(partial(step, names), rows, keys, shared, size)

@@ -29,9 +29,9 @@ class AttentionDecoder(RecurrentDecoder):
       the first cell at the same step.
     - `query="current"` (Luong et al. 2015; code of Bahuleyan et al. 2018): the query is the output of the top layer.
       The context enters the first cell at the next step.
-    - `feeding="sampled"` feeds the sampled context. `"expected"` feeds the expected context under p. This context
-      depends on neither samples nor dropout nor the posterior (Deng et al. 2018). `"off"` feeds nothing, so attention
-      runs once after the loop, unless its score has a state.
+    - `feeding="sampled"` feeds the sampled context. `"expected"` feeds the expected context under p, which does not
+      depend on samples, dropout or the posterior (Deng et al. 2018). `"off"` feeds nothing, so attention runs once
+      after the loop, unless its score has a state.
 
     With `residual=True`, every layer after the first adds its input to its output.
 

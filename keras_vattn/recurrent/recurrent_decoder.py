@@ -13,9 +13,9 @@ class RecurrentDecoder(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
     """Base class of recurrent decoders. A subclass combines parts, such as cells and attention, into a decoding step.
 
     A subclass creates layers, and its method `parts` returns the parts of a step in order. Before the loop, the parts
-    compute the memory, the projected inputs and all noise. The loop runs only operations that depend on the previous
-    step. After the loop, each layer with a KL calls `add_loss` once. A masked step does not change the state and adds
-    no KL. Training, greedy decoding, sampling and beam search run the same `step`.
+    compute the memory and the projected inputs, and draw the noise of all steps. The loop runs only operations that
+    depend on the previous step. After the loop, each layer that has a KL calls `add_loss` once. A masked step does not
+    change the state and adds no KL. Training, greedy decoding, sampling and beam search run the same `step`.
 
     Call arguments:
         inputs: (B, T, D).

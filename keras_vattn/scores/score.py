@@ -50,7 +50,7 @@ class Score(FeatureInputs, keras.layers.Layer):
         return key
 
     def project_memory(self, key, keys=None):
-        """Return the projected keys for `score`. If a score needs `keys`, override this instead of `project_keys`.
+        """Return the projected keys for `score`. If they depend on `keys`, override this method, not `project_keys`.
 
         Args:
             key: (B, S, Dk).

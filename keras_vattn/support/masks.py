@@ -89,7 +89,7 @@ def check_mask(name, mask, expected, meaning):
 
 
 def check_shape(name, x, expected, meaning, broadcast=False):
-    """Raise ValueError unless the static shape of x fits the expected shape, as `fits` defines."""
+    """Raise ValueError if `fits` is false for the static shape of x."""
     if not fits(x.shape, expected, broadcast):
         raise ValueError(
             f"`{name}` must have shape {meaning}. Expected: {expected}. Received: {name}.shape={tuple(x.shape)}"
