@@ -54,7 +54,7 @@ def optimizer_of(options, num_batches, num_steps, rate=None):
 
 
 def linear_decay(learning_rate, num_steps, warmup_steps):
-    """Return a schedule: the learning rate grows linearly from 0 for `warmup_steps` steps, then falls linearly to 0."""
+    """Return a schedule: the learning rate grows linearly over `warmup_steps` steps, then falls linearly to 0."""
     decay = schedules.PolynomialDecay(learning_rate, num_steps - warmup_steps, end_learning_rate=0.0)
     return WarmUp(decay, warmup_steps, warmup_steps)
 

@@ -112,7 +112,7 @@ class FitOptions:
     learning_rate_decay: Share = 0.5
     """Factor on the learning rate at each decay, in the schedules exponential and plateau."""
     decay_after: NotNegative = 0
-    """Epochs before the first decay of the schedule exponential."""
+    """Epochs before the schedule exponential starts. The first decay is decay_every epochs later."""
     decay_every: Positive = 1
     """Epochs between two decays of the schedule exponential."""
     patience: NotNegative = 0

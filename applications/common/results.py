@@ -76,8 +76,8 @@ def results_before(program, options):
         command = _RUNS.sub("", results["command"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"--results: {path} is not a results file; name another file.") from error
-    if command != _RUNS.sub("", _command(program, options, options.models)):
-        raise InputError(f"--results: {path} was written by another command ({results['command']}); name another file.")
+    if command != (expected := _RUNS.sub("", _command(program, options, options.models))):
+        raise InputError(f"--results: {path} was written by {command!r}, not by {expected!r}; name another file.")
     return results
 
 

@@ -59,8 +59,7 @@ def test_runs_of_other_models_and_seeds_stay(toy, compare_words, tmp_path, comma
             del run[name]
     assert both == at_once
     # Another command, other data, and a file that is not a results file are refused.
-    message = "written by another command (python -m spotlight compare --models gaussian gaussian:learning_rate=0.02"
-    toy.fails(message, *words, "deterministic", "--units", 5, "--results", path)
+    toy.fails("--units 5'; name another file", *words, "deterministic", "--units", 5, "--results", path)
     stored = json.loads(path.read_text())
     path.write_text(json.dumps(stored | {"data": {"train": {"rows": 7}}}))
     status, _, err = toy.call(*words, models[1], "--results", path)
