@@ -31,12 +31,12 @@ def results_file(name):
 
 
 def verdict_of(claim, runs):
-    """Return three texts: the verdict on a claim, the observed difference, and the number of seeds needed to decide it.
+    """Return three strings: the verdict on a claim, the observed difference, and the number of seeds needed to decide it.
 
     A claim states that the metric `of` is larger in the model `more` than in the model `than`, by more than the margin
     `by`. With at least three seeds, it holds if the paired 95% interval lies above the margin, and is contradicted if
-    the interval lies below. Otherwise the verdict is "no effect" if a decision would need more than 40 seeds, and "not
-    decided" if not. A claim without `of` is "not tried"; a claim without runs is "pending".
+    the interval lies below. Otherwise the verdict is "no effect" if a decision would need more than 40 seeds, and else
+    "not decided". A claim without `of` is "not tried"; a claim without runs is "pending".
 
     Args:
         claim: Dictionary of docs/claims.yaml.
