@@ -31,7 +31,7 @@ def results_file(name):
 
 
 def verdict_of(claim, runs):
-    """Return three strings: the verdict on a claim, the observed difference, and the number of seeds needed to decide it.
+    """Return three strings: the verdict on a claim, the observed difference, and the seeds needed to decide it.
 
     A claim states that the metric `of` is larger in the model `more` than in the model `than`, by more than the margin
     `by`. With at least three seeds, it holds if the paired 95% interval lies above the margin, and is contradicted if
