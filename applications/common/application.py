@@ -17,10 +17,10 @@ class Run:
     Attributes:
         folder: `RunFolder`.
         options: Options of `train`.
-        data: Dictionary from the name of a split ("train", "valid", "test") to the encoded split. It is empty if a
-            command other than `train` loads the run.
-        codec: Data fitted on the training split, used to translate between files and tensors. Either an object whose
-            method `save(folder)` writes files for `load_codec`, or a dictionary of plain values (codec.json).
+        data: Dictionary from the name of a split ("train", "valid", "test") to the encoded split. Only `train` fills
+            it.
+        codec: Data fitted on the training split, for instance vocabularies. The codec is a dictionary of plain values,
+            stored in codec.json, or an object whose method `save(folder)` writes the files that `load_codec` reads.
         models: The result of `Application.build_models`. Its attribute `training` is the `keras.Model` that is trained.
     """
 
@@ -53,18 +53,17 @@ class Application:
     Attributes:
         program: `Program`.
         read: `read(options)` returns the data that the options of `train` describe: a dictionary with "train", "valid"
-            and, optionally, "test". The splits consist of plain values, data classes and arrays, so that their digest
-            can be computed. `read` raises `InputError` for user errors.
+            and, optionally, "test". A split may contain plain values, data classes and arrays, because `digest_of`
+            accepts no other types. `read` raises `InputError` for user errors.
         read_other: `read_other(options, evaluation)` reads the data files named by `evaluation`, the options of the
-            command `evaluate`. If the options name no files, it returns `None`. Defaults to always returning `None`.
+            command `evaluate`. If `evaluation` names no files, it returns `None`. Defaults to always returning `None`.
         load_codec: `load_codec(options, folder)` returns the codec stored in a `RunFolder`. Defaults to reading
             codec.json.
         encode: `encode(options, codec, part, training=False)` returns the tensors of a split. The result may have an
             attribute `report`: a dictionary to print and to store in metrics.json. Defaults to the unchanged split.
         build: `build(options, codec)` returns a functional `keras.Model`, or an object with such a model as `training`.
         columns: Tuple of `tables.Column`, the metrics in the order of the table (`COLUMNS` in report.py).
-        curves: Dictionary from columns of history.csv to their labels (`CURVES` in report.py). The columns are quality
-            metrics, plotted beside the losses and the KLs.
+        curves: Quality metrics to plot: a dictionary from columns of history.csv to labels (`CURVES` in report.py).
         layouts: Dictionary from values of `compare --layout` to functions (`LAYOUTS` in report.py). A function takes a
             `compare.Comparison` and returns a list of Markdown texts, for instance the tables of a paper. The command
             `uncertainty` uses `LAYOUTS["uncertainty"]`, a `methods.Uncertainty`.
@@ -72,14 +71,14 @@ class Application:
             metrics, and the outputs, which are passed to `files`, `shown` and `report`. `evaluation`: options of the
             command `evaluate`; `None` at the end of training.
         files: `files(outputs)` returns a dictionary from names of text files to their lines. Defaults to no files.
-        heading: `heading(record)` returns the line above the tables. It states, for instance, the number of examples
-            and the settings of the metrics. Defaults to the name of the split.
+        heading: `heading(record)` returns the line above the tables. It states, for instance, the number of examples.
+            Defaults to the name of the split.
         example_of: `example_of(part)` returns a line of input for `generate` from an encoded split. It returns "" if
-            `generate` needs no input, and `None` if the split contains no example.
+            `generate` needs no input, and `None` if the split contains no example. Defaults to `None`.
         shown: `shown(run, part, outputs)` returns a `shown.Shown`: the samples and alignments of an encoded split for
             report.html. Defaults to no samples.
-        summary: `summary(report)` returns sentences that summarize the metrics `report`, with counts. The sentences are
-            the first lines of report.txt and report.html. Defaults to no sentences.
+        summary: `summary(report)` returns the first lines of report.txt and report.html: sentences about the metrics
+            `report`. Defaults to no sentences.
         report: `report(run, part, record, outputs, shown)` writes samples and pictures into `run.folder`, and returns
             lines for report.txt. Report.html shows the PNG files in this folder and in pictures/. Defaults to no lines.
         compared: `compared(comparison)` saves pictures in the folder of the comparison, and returns a list of further
@@ -111,13 +110,13 @@ class Application:
     compared: typing.Callable = lambda comparison: []
 
     def build_models(self, options, codec):
-        """Call `build`; return an object whose attribute `training` is the model to train."""
+        """Call `build`. Return an object whose attribute `training` is the model to train."""
         models = self.build(options, codec)
         return models if hasattr(models, "training") else types.SimpleNamespace(training=models)
 
     @classmethod
     def of(cls, program):
-        """Return the `Application` of a `Program`. This call imports the modules of the program, and TensorFlow."""
+        """Import the modules of a `Program`, and TensorFlow. Return the `Application`."""
         from applications.common.serving import model_endpoints
 
         functions = {"endpoints": model_endpoints}

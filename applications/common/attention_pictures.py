@@ -6,10 +6,11 @@ import keras_vattn
 
 
 def draw_alignments(alignments, path):
-    """Return a matplotlib figure that shows the `Alignment`s of all models side by side. Save it at `path`, if given.
+    """Return a matplotlib figure that shows the `Alignment`s of all models side by side.
 
-    One panel shows both a posterior and its prior (Deng et al. 2018, figures 3 and 4). Weights are means over heads.
-    `alignments` is a dictionary from model names to lists of `Alignment`s, one per example. An empty name is not shown.
+    If an example has a prior and a posterior, one panel shows both (Deng et al. 2018, figures 3 and 4). Weights are
+    means over heads. `alignments` maps model names to lists of `Alignment`s, one per example. An empty name is not
+    shown. If `path` is given, the figure is saved there.
     """
     panels = []
     for examples in zip(*alignments.values(), strict=True):

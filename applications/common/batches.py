@@ -5,10 +5,9 @@ import tensorflow as tf
 
 
 def prefetched(dataset, num_batches=2):
-    """Return a dataset that prepares up to `num_batches` batches ahead.
+    """Return a dataset that prepares up to `num_batches` batches ahead, without autotuning.
 
-    Autotuning is off, because at the end of a pass over the data, TensorFlow 2.21 waits for the next run of autotuning.
-    This wait can double the duration of the pass.
+    With autotuning, TensorFlow 2.21 waits at the end of each pass over the data, which can double its duration.
     """
     options = tf.data.Options()
     options.autotune.enabled = False
@@ -20,10 +19,10 @@ def array_batches(arrays, batch_size, seed=0, first_epoch=None):
 
     Args:
         arrays: Nested structure of arrays with N examples each, for instance (inputs, targets).
-        batch_size: Examples per batch; the last batch of an epoch may be smaller.
+        batch_size: Examples per batch. The last batch of an epoch may be smaller.
         seed: Seed of the shuffling.
-        first_epoch: `None` for one pass over the examples in order. An integer is the number of the first epoch; the
-            dataset is then endless, and the order in each epoch depends only on the seed and the number of the epoch.
+        first_epoch: `None` for one pass over the examples in order. An integer makes the dataset endless, beginning
+            with this epoch. The order in an epoch depends only on the seed and the number of the epoch.
     """
     with tf.device("CPU:0"):
         arrays = tf.nest.map_structure(tf.constant, arrays)

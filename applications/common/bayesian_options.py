@@ -44,8 +44,9 @@ class DrawnOptions(Forms):
         }[name]()
 
     def prior(self, alignment, kind="contextual", alpha=1.0, **contextual):
-        """Return the prior for the alignment "weibull", "lognormal" or "dirichlet". If `kind` is not "fixed", a network
-        computes it from the keys. A fixed lognormal prior has mean 0; other fixed priors have concentration `alpha`."""
+        """Return the prior for the alignment "weibull", "lognormal" or "dirichlet".
+        If `kind` is "fixed", a lognormal prior has mean 0, and other priors have concentration `alpha`. Otherwise, a
+        network computes the prior from the keys."""
         import keras_vattn
 
         fixed = kind == "fixed"
@@ -68,7 +69,7 @@ class BayesianOptions(DrawnOptions):
     """rho: the factor on the KL grows as sigmoid(rho * step); 0 for the full KL from the first step."""
 
     def annealing(self):
-        """Return the schedule of the KL weight, or `None` if the full KL applies from the first step."""
+        """Return the schedule of the KL weight; `None` for the full KL from the first step."""
         import keras_vattn
 
         return keras_vattn.LogisticAnnealing(0.0, self.annealing_rate) if self.annealing_rate else None
@@ -93,14 +94,14 @@ class PosteriorOptions:
     step, as in Deng et al. 2018."""
 
     def annealing_of_posterior(self):
-        """Return the KL schedule of models with a posterior, or `None` if the full KL applies from the first step."""
+        """Return the KL schedule of models with a posterior; `None` for the full KL from the first step."""
         import keras_vattn
 
         return keras_vattn.LinearAnnealing(self.annealing_steps) if self.annealing_steps else None
 
     def check_steps(self, first, max_steps):
-        """Raise `InputError` if no step of the run trains all weights. `first` is the number of steps before the
-        posterior steps: the warm start, or the steps of the run that `--start-from` names."""
+        """Raise `InputError` if no step of the run trains all weights.
+        `first`: number of steps before the posterior steps, in a warm start or in the run that `--start-from` names."""
         early = first + self.posterior_steps
         if max_steps is not None and max_steps <= early:
             raise InputError(
@@ -123,7 +124,7 @@ class PublishedOptions(BayesianOptions):
     annealing_rate: NotNegativeFloat | None = None
 
     def with_published(self, published):
-        """Return `BayesianOptions`. The paper's values (`published`) replace options that are `None`."""
+        """Return `BayesianOptions`, in which `published` replaces options that are `None`."""
         options = {name: value for name, value in vars(self).items() if value is not None}
         values = {"annealing_rate": 0.0, **published, **options}
         names = [field.name for field in dataclasses.fields(BayesianOptions)]

@@ -12,13 +12,13 @@ def bound_report(step, batches):
 
     Args:
         step: Function of the inputs, the targets and the index of a batch. It returns three values: the log-likelihood
-            of each example (B,) in nats, estimated from posterior samples or computed exactly; the number of tokens
-            in the batch; and a dictionary from the name of each KL to its batch mean (`keras_vattn.divergences`).
+            of each example (B,) in nats; the number of tokens in the batch; and a dictionary from the name of each KL
+            to its batch mean (`keras_vattn.divergences`).
         batches: Iterable of (inputs, targets).
 
     Returns:
-        Dictionary. "reconstruction_nats", "kl_nats" (the sum of the KLs) and "elbo_nats" are in nats per example; "kl"
-        is a dictionary from the name of each KL to its value; "elbo_perplexity" is a perplexity per token.
+        Dictionary. "reconstruction_nats", "kl_nats" (the sum of the KLs) and "elbo_nats" are in nats per example. "kl"
+        is a dictionary from the name of each KL to its value. "elbo_perplexity" is a perplexity per token.
     """
     total, tokens, rows, divergences = 0.0, 0, 0, {}
     for number, (inputs, targets) in enumerate(progress(batches, "bound")):
@@ -41,5 +41,5 @@ def bound_report(step, batches):
 
 
 def perplexity(nats):
-    """Return exp(`nats`), the perplexity of a loss in nats per token, or infinity above the largest float32."""
+    """Return exp(`nats`), the perplexity of a loss in nats per token; infinity above the float32 range."""
     return math.inf if nats > np.log(np.finfo("float32").max) else math.exp(nats)

@@ -1,8 +1,7 @@
 """Callbacks for resumable runs: `EpochLog`, `Plateau` and `WarmStart`.
 
-Keras's callbacks are not enough: after a resume `EarlyStopping` and `ReduceLROnPlateau` forget earlier epochs,
-`TerminateOnNaN` does not prevent saving NaN weights, `BackupAndRestore` saves neither seeds nor the step within an
-epoch, and `CSVLogger` omits values that first appear in a later epoch. `Plateau` reads past epochs from `Checkpoint`.
+After a resume, Keras's `EarlyStopping` and `ReduceLROnPlateau` would forget earlier epochs. `CSVLogger` would omit
+values that first appear in a later epoch, and `TerminateOnNaN` does not prevent saving NaN weights.
 """
 
 import math
@@ -15,12 +14,13 @@ from applications.common.checkpoint import row_of
 
 
 class EpochLog(keras.callbacks.Callback):
-    """Logs the wall time of each epoch, the median wall time of a training step, and the learning rate. Raises
-    `FloatingPointError` at the first batch whose loss is NaN or infinite.
+    """Logs the seconds of each epoch, the median seconds of a training step, and the learning rate.
+
+    Raises `FloatingPointError` at the first batch whose loss is NaN or infinite.
 
     Args:
-        checkpoint: `Checkpoint` that counts the epochs and steps of this `fit`. It must follow `EpochLog` in the list
-            of callbacks, so that weights with a NaN or infinite loss are not saved.
+        checkpoint: The `Checkpoint` of this `fit`. List `EpochLog` before `checkpoint` in the callbacks. Otherwise,
+            `checkpoint` may save weights with a NaN loss.
     """
 
     def __init__(self, checkpoint):
@@ -51,8 +51,8 @@ class EpochLog(keras.callbacks.Callback):
 class Plateau(keras.callbacks.Callback):
     """Lowers the learning rate (schedule "plateau"), or stops training, after epochs without a better score.
 
-    In the list of callbacks, it must precede `Checkpoint`, which adds the current epoch to the history. `score`
-    controls the learning rate, `stop_score` early stopping. Both map a history row to a number; smaller is better.
+    List this callback before `Checkpoint`, which adds the current epoch to the history. `score` controls the learning
+    rate, and `stop_score` early stopping. Both map a history row to a number. Smaller numbers are better.
     """
 
     def __init__(self, checkpoint, options, score, stop_score):
@@ -73,7 +73,7 @@ class Plateau(keras.callbacks.Callback):
             self.model.stop_training = True
 
     def ends_after(self, rows):
-        """Return whether early stopping ends the training, given the rows of all epochs so far."""
+        """Return whether early stopping ends the training after the epochs in `rows`."""
         limit = self.options.early_stopping
         return limit is not None and epochs_without_better([self.stop_score(row) for row in rows]) >= limit
 
@@ -88,8 +88,8 @@ class WarmStart(keras.callbacks.Callback):
     """Trains only the inference network for `num_steps` steps, after a warm start of `first` steps.
 
     In these `num_steps` steps, the callback restores `weights` after each update. The optimizer still receives the
-    gradients of `weights`. Its moment estimates are therefore current at the first later update, which would otherwise
-    be too large. Up to step first + num_steps, each epoch's log contains `warm_start`.
+    gradients of `weights`, so its moment estimates remain current. Up to step `first + num_steps`, each epoch's log
+    contains `warm_start`.
 
     Args:
         weights: The trainable weights of the generative model.
@@ -126,8 +126,9 @@ class WarmStart(keras.callbacks.Callback):
 
 
 def posterior_callbacks(run, attention):
-    """Return the callbacks of a `TrainingRun` with `PosteriorOptions`: a list that contains a `WarmStart` or is empty.
-    `run.models.generative` lists the trainable weights of the generative model. `attention` is the attention layer."""
+    """Return a list with a `WarmStart`, or an empty list without a warm start and posterior steps.
+    `run` is a `TrainingRun` with `PosteriorOptions`. `run.models.generative` lists the trainable weights of the
+    generative model. `attention` is the attention layer."""
     num_steps = run.options.alignment.posterior_steps
     first = getattr(attention, "warm_start_steps", 0)
     if num_steps:
@@ -137,5 +138,5 @@ def posterior_callbacks(run, attention):
 
 
 def after_warm_start(name):
-    """Return a `Plateau` score function. It returns the column `name` of a row, or infinity during the warm start."""
+    """Return a score function for `Plateau`: the column `name`, or infinity during the warm start."""
     return lambda row: math.inf if row.get("warm_start") else row[name]

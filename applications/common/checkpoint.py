@@ -1,8 +1,7 @@
 """Writes and reads the files of a training run: the training state, the history, and the weights for the report.
 
-The state contains every variable that training changes, so resumed and uninterrupted runs agree bit for bit.
-Variables are restored by position, because their names contain numbers that differ between processes. The code does not
-use `keras.Model.get_state_tree`, which fails if metrics of two layers have the same name, such as two KLs.
+Variables are restored by position, because Keras numbers their names in each process. `keras.Model.get_state_tree`
+is not used: it fails if metrics of two layers have the same name, such as two KLs.
 """
 
 import contextlib
@@ -19,21 +18,22 @@ import numpy as np
 from applications.common.errors import InputError
 from applications.common.runs import CHECKPOINT, HISTORY, WEIGHTS, replacing, write_text_atomically
 
-# NumPy raises these errors for a truncated or damaged archive.
 _UNREADABLE = (OSError, ValueError, KeyError, EOFError, TypeError, RuntimeError, zipfile.BadZipFile)
 
 
 class Checkpoint(keras.callbacks.Callback):
-    """Writes weights.npz, history.csv and the state of training after each epoch and every `checkpoint_steps` steps.
+    """Writes weights.npz, history.csv and the training state after each epoch and every `checkpoint_steps` steps.
 
-    The state consists of the model's variables, including the states of `SeedGenerator`s; the optimizer's variables,
-    including a loss scale; the sums of the metrics in this epoch; and the epoch, the step and the history. Each file is
-    replaced atomically, and the state is written last. So if the process is killed or the disk is full, the previous
-    state remains. A resumed run repeats the steps after this state, and overwrites the two other files. If an epoch has
-    one step and `checkpoint_steps` is set, files are written only in every `checkpoint_steps`-th epoch and in the last.
+    The state consists of the variables of the model and of the optimizer, the sums of the metrics in this epoch, the
+    epoch, the step and the history. Each file is replaced atomically, and the state is written last. If the process is
+    killed, the previous state remains. A resumed run repeats the steps after this state. If an epoch has only one step
+    and `checkpoint_steps` is set, files are written every `checkpoint_steps` epochs and after the last epoch.
 
-    A resumed `fit` reproduces an uninterrupted `fit` bit for bit under three conditions: the data depend only on the
-    epoch and the step, metrics store sums, as `keras.metrics.Mean` does, and no layer uses a global random generator.
+    A resumed `fit` reproduces an uninterrupted `fit` bit for bit under three conditions:
+    - The data depend only on the epoch and the step.
+    - Metrics store sums, as `keras.metrics.Mean` does.
+    - No layer uses a global random generator.
+
     List callbacks that add values to the log, or change the optimizer, before this callback.
 
     Args:
@@ -68,11 +68,11 @@ class Checkpoint(keras.callbacks.Callback):
         return self.epoch * self.num_steps + self.step
 
     def cpu_seconds(self):
-        """Return the CPU seconds of the run. The time between a checkpoint and an interruption is not counted."""
+        """Return the CPU seconds of the run, without the time between a checkpoint and an interruption."""
         return self._cpu_before + time.process_time()
 
     def restore(self, model):
-        """Load the saved state into a compiled model with a built optimizer; raise `InputError` if shapes differ."""
+        """Load the saved state. `model` needs a built optimizer. Raises `InputError` if shapes differ."""
         record, _, arrays, metrics = read_state(self.state_path)
         variables = training_variables(model)
         if [tuple(variable.shape) for variable in variables] != [array.shape for array in arrays]:
@@ -88,10 +88,11 @@ class Checkpoint(keras.callbacks.Callback):
         self._metrics = metrics if self.step else None
 
     def take_over(self, model, state):
-        """Start `model` from the training state of another model, as returned by `read_state`. Copy the epoch,
-        the step, and all variables that both models have. `model` must be compiled and have a built optimizer.
+        """Copy the epoch, the step, and all variables that both models have, from another model's state.
 
-        The history and the seeds are not copied. If `state` lacks a layer's call count, the count is `steps_taken`.
+        `state` is a result of `read_state`. `model` must be compiled and have a built optimizer. The history and the
+        seeds
+        are not copied. If `state` lacks a layer's call count, the count is set to `steps_taken`.
         """
         record, names, arrays, _ = state
         self.epoch, self.step = record["epoch"], record["step"]
@@ -107,16 +108,16 @@ class Checkpoint(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         if self._metrics is not None:
-            # Restore the metrics after the first step: `fit` resets them before this step, and creates some during it.
+            # `fit` resets the metrics before the first step, and creates some in it. So restore them after this step.
             for variable, array in zip(_metrics_variables(self.model), self._metrics, strict=True):
-                # `numpy()` returns the sum over all replicas. `assign_add` would raise an error outside of a replica.
+                # `assign_add` would raise an error outside of a replica.
                 variable.assign(variable.numpy() + array)
             self._metrics = None
         self.step += 1
         if self.step == self.num_steps:
             return
         if batch + 1 == self.params["steps"]:
-            # Read the metrics here, because validation resets them before `on_epoch_end`.
+            # Validation resets the metrics before `on_epoch_end`.
             self._last_metrics = self._metrics_values()
         elif self._is_due():
             self._save(self._metrics_values())
@@ -134,7 +135,7 @@ class Checkpoint(keras.callbacks.Callback):
             self._save([])
 
     def write_history(self):
-        """Write history.csv. A column that first appears in a later epoch is empty in the rows of earlier epochs."""
+        """Write history.csv. If an epoch lacks a column, its cell is empty."""
         columns = list(dict.fromkeys(["epoch", *(name for row in self.rows for name in row)]))
         text = io.StringIO()
         writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
@@ -149,7 +150,7 @@ class Checkpoint(keras.callbacks.Callback):
         return [variable.numpy() for variable in _metrics_variables(self.model)]
 
     def _keep_weights(self, row):
-        """Copy the weights if `keep` is "last" or the epoch is the best so far; `_save` writes them with the state."""
+        """Copy the weights if `keep` is "last" or the epoch is the best so far. `_save` writes them."""
         score = float(self.score(row))
         if self.keep == "last" or score < self._best or math.isinf(self._best):
             self._best = math.inf if math.isnan(score) else score
@@ -183,17 +184,17 @@ def row_of(epoch, logs):
 
 
 def training_variables(model):
-    """Return all variables that training changes: the variables of the model and of its optimizer."""
-    # Unlike `model.weights`, `model.variables` includes the states of the layers' seed generators.
+    """Return the variables of the model, including seed states, and of its optimizer."""
+    # `model.weights` would omit the states of the seed generators.
     return [*model.variables, *model.optimizer.variables]
 
 
 def read_state(path):
-    """Read a training state; return its JSON record, the names and the arrays of its variables, and the metric sums."""
+    """Read a training state. Return its record, the names and arrays of its variables, and metric sums."""
     with _reading(path):
         arrays = _arrays(path)
         record = _record_of(arrays)
-        # Older files store a variable as (name, shape, dtype), and the row of an unfinished epoch as `unfinished`.
+        # In older files, `variables` lists (name, shape, dtype), and `unfinished` is the row of an unfinished epoch.
         names = [name if isinstance(name, str) else name[0] for name in record["variables"]]
         record["rows"] += [record["unfinished"]] if record.get("unfinished") else []
         variables = [arrays[f"variable_{index:05d}"] for index in range(len(names))]
@@ -201,7 +202,7 @@ def read_state(path):
 
 
 def read_weights(path):
-    """Read weights.npz; return the weights' names, their arrays, and the JSON record of the epoch that saved them."""
+    """Read weights.npz. Return the names and arrays of the weights, and the record of the epoch."""
     with _reading(path):
         arrays = _arrays(path)
         names = arrays["names"].tolist()
@@ -216,7 +217,7 @@ def read_arrays(path):
 
 @contextlib.contextmanager
 def _reading(path):
-    """Raise an `InputError` in place of the errors that NumPy raises for a damaged file or a wrong format."""
+    """Convert the errors that NumPy raises for a damaged file to an `InputError`."""
     try:
         yield
     except _UNREADABLE as error:
@@ -224,7 +225,7 @@ def _reading(path):
 
 
 def _arrays(path):
-    # Open the file here: NumPy does not close a file that it opened itself but cannot read.
+    # NumPy would not close a file that it opened and cannot read.
     with open(path, "rb") as file, np.load(file) as archive:
         return dict(archive)
 
@@ -239,5 +240,5 @@ def _write_arrays(path, arrays, record):
 
 
 def _metrics_variables(model):
-    # If two layers share a sublayer, its variables appear twice in `metrics_variables`.
+    # `metrics_variables` lists the variables of a shared sublayer twice.
     return list({id(variable): variable for variable in model.metrics_variables}.values())

@@ -1,8 +1,7 @@
 """Command line of the programs: `python -m applications.NAME COMMAND --option value`.
 
-Option values come from five sources, in this order: the defaults of the option classes, the folder of a resumed run, a
-preset, `--config FILE` (YAML, names with underscores) and the command line. Later sources override earlier ones.
-Options are checked before TensorFlow is imported.
+Later sources of an option override earlier sources: the default, the folder of a resumed run, a preset,
+`--config FILE` (YAML) and the command line. Options are checked before TensorFlow is imported.
 """
 
 import argparse
@@ -23,7 +22,7 @@ from applications.common.plan import plan
 from applications.common.runs import RunFolder
 from applications.common.writers import require_writable, unlock
 
-# Maps each common command to the function that runs it. A program defines its other commands itself.
+# The common commands. `_work_of` looks up all other commands in the program.
 _FUNCTIONS = {name: f"commands:{name}" for name in ("evaluate", "generate", "export")}
 _FUNCTIONS |= {"predict": "commands:generate", "compare": "compare:compare", "uncertainty": "methods:uncertainty"}
 
@@ -55,7 +54,7 @@ def main(program, arguments=None):
     except KeyboardInterrupt:
         return _fail("interrupted. Continue a training run with train --resume", 130)
     except Exception as error:
-        # TensorFlow replaces an `InputError`, raised while a dataset reads files, with its own error.
+        # TensorFlow raises its own error instead of an `InputError` in a dataset.
         error = input_error_in(error) or error
         if "Collective ops is aborted" in str(error):
             return _fail("a worker was lost; see its output. Restart all workers, with --resume if --out exists", 5)
@@ -69,7 +68,7 @@ def main(program, arguments=None):
 
 
 def _work_of(program, name):
-    """Return the function that runs the command `name`. The function takes the options of the command."""
+    """Return the function that runs the command `name`."""
     if name not in _FUNCTIONS:
         return program.function(name)
     return functools.partial(pkgutil.resolve_name(f"applications.common.{_FUNCTIONS[name]}"), program.application())
@@ -81,8 +80,8 @@ def _fail(error, status):
 
 
 def read_options(program, name, arguments):
-    """Parse `arguments`, a list of str, for the command `name`; return the options of the command. The arguments may
-    also contain `--config FILE` and, for `train`, `--preset NAME`. `--help` raises `SystemExit`."""
+    """Return the options of the command `name`, parsed from `arguments`, a list of str.
+    `arguments` may contain `--config FILE` and, for `train`, `--preset NAME`. `--help` raises `SystemExit`."""
     options_class = program.commands[name]
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("--config")
@@ -107,7 +106,6 @@ def read_options(program, name, arguments):
         if files.preset is not None:
             default = with_values(default, program.preset_values(files.preset))
     if name == "compare":
-        # By default, compare all models of the program with the first model.
         default = with_values(default, {"models": default.models or program.models})
         default = with_values(default, {"baseline": default.baseline or default.models[0]})
     parse = functools.partial(_parse, f"python -m {program.name} {name}", description)
@@ -115,7 +113,6 @@ def read_options(program, name, arguments):
     if name != "compare":
         return parse(options_class, default, rest)
     options, rest = parse(options_class, default, rest, return_unknown_args=True)
-    # `compare` passes its unknown options on to `train`.
     if rest:
         values, named = values_of(parse(program.options, program.default, rest)), set(map(_option_in, rest))
         options.train_values = {option: x for option, x in values.items() if {option, f"no_{option}"} & named}
@@ -123,11 +120,11 @@ def read_options(program, name, arguments):
 
 
 def _parse(prog, description, options_class, default, arguments, **options):
-    """Parse arguments with tyro. If tyro prints an error and exits, raise an `InputError` with its message."""
+    """Parse arguments with tyro. Raise an `InputError` with the message of tyro if they are invalid."""
     annotations, words = fields_of(options_class), []
     for argument in arguments:
         option = _option_in(argument if "=" in argument or not words else words[-1])
-        # Replace `none` with tyro's `None` only for optional values; for other options, `none` may be a choice.
+        # Only optional values: for other options, `none` may be a choice.
         if argument.rpartition("=")[2] == "none" and option in annotations and is_optional(annotations[option]):
             argument = argument.removesuffix("none") + "None"
         words.append(argument)
@@ -141,14 +138,14 @@ def _parse(prog, description, options_class, default, arguments, **options):
     except SystemExit as stop:
         if not stop.code:
             raise
-        # tyro prints a box with a title and a help text; extract the message.
+        # tyro prints a box with a title and a help text.
         sections = re.split("╭.*╮|[─-]{4,}", re.sub("[│╰╯]", " ", printed.getvalue()))
         text = " ".join(" ".join(sections[1:] or sections).split())
         raise InputError(re.split("Argument helptext:|For full helptext", text)[0].strip()) from None
 
 
 def _option_in(argument):
-    """Return the name in an argument `--name` or `--name=value`, with underscores instead of hyphens."""
+    """Return the name in an argument `--name` or `--name=value`, with underscores."""
     return argument.partition("=")[0].removeprefix("--").replace("-", "_")
 
 

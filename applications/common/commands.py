@@ -15,7 +15,7 @@ from keras_vattn.plots.chart import require_altair
 
 
 def evaluate(application, options):
-    """Evaluate a run on a split of its data or on other files. Write the metrics to a file, and print them."""
+    """Evaluate a run on a split of its data or on other files. Write and print the metrics."""
     require_altair()
     run = load_run(application, options.run)
     part, split = application.read_other(run.options, options), None
@@ -55,7 +55,7 @@ def evaluate(application, options):
 
 
 def _require_same(path, split, digest):
-    """Raise `InputError` if `path` exists and is not an earlier report on the same split and data."""
+    """Raise `InputError` if `path` exists and is not a report on the same data."""
     if path.stem in ("metrics", "report"):
         raise InputError(f"--name: this name is reserved for another file of the run. Received: {path.stem!r}")
     if not path.exists():
@@ -77,7 +77,7 @@ def generate(application, options):
 
 
 def export(application, options):
-    """Write the trained model of a run as a SavedModel, and print its path and the names of its endpoints."""
+    """Write the model of a run as a SavedModel. Print its path and the names of its endpoints."""
     path = pathlib.Path(options.out or pathlib.Path(options.run, "saved_model"))
     run = load_run(application, options.run)
     endpoints = application.endpoints(run, options)

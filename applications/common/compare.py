@@ -54,7 +54,7 @@ class Comparison:
         """Train all runs that are missing or unfinished, then set `records`."""
         runs = [*self.planned, *self.members]
         missing = [run for run in runs if not self._is_finished(run.options)]
-        # Read the data of each model once here, so that bad input raises an error before any training starts.
+        # Find errors in the data before any training starts.
         digests = {run.name: self._digest_of_data(run.options) for run in runs if run.seed == self.options.first_seed}
         for run in runs:
             if run not in missing:
@@ -70,7 +70,7 @@ class Comparison:
         self.records = self.results_by_model(lambda run: self.read(run, "metrics.json"))
 
     def _in_parallel(self, function, items):
-        """Call a function for each item, `--jobs` at a time; return the results. An exception stops further calls."""
+        """Return `function(item)` for each item. `--jobs` calls run at a time."""
         with concurrent.futures.ThreadPoolExecutor(self.options.jobs) as executor:
             return list(executor.map(function, items))
 
@@ -82,15 +82,15 @@ class Comparison:
         return results
 
     def evaluate(self, name, arguments_of, command="evaluate", written=None, runs=None, files=()):
-        """Write each run's report if it is missing or outdated; return all reports, as `results_by_model` does.
+        """Write each run's report if it is missing or outdated. Return all reports, as `results_by_model` does.
 
         Args:
-            name: Name of the reports: the command writes NAME.json into the folder of each run.
+            name: Name of the reports. The command writes NAME.json into the folder of each run.
             arguments_of: Function of a `Planned` that returns command-line arguments, or `None` to skip the run.
             command: Name of the command that writes the report.
             written: Name of the .json file, if the command has no option `--name`.
             runs: List of `Planned`. Defaults to `None`: the runs in `planned`.
-            files: Paths of files that the command reads; if their contents change, the command runs again.
+            files: Paths of files that the command reads. If a file changes, the command runs again.
         """
         runs = [run for run in (self.planned if runs is None else runs) if arguments_of(run) is not None]
         contents, file = [np.fromfile(path, np.uint8) for path in files], written or f"{name}.json"
@@ -119,35 +119,35 @@ class Comparison:
         return read_record(pathlib.Path(run.options.run.out, name), _MEND)
 
     def shown(self):
-        """Return a dictionary that maps each model name to the `Shown` of one run: the run with the first seed."""
+        """Return a dictionary from each model name to the `Shown` of its run with the first seed."""
         first = [run for run in self.planned if run.seed == self.options.first_seed]
         paths = {run.name: pathlib.Path(run.options.run.out, SHOWN) for run in first}
         return {name: Shown.of(read_record(path, _MEND)) if path.exists() else Shown() for name, path in paths.items()}
 
     @property
     def models(self):
-        """Dictionary from each name in `--models`, such as `wc:prior_beta=10`, to its model, such as `wc`."""
+        """Dictionary from each name in `--models`, such as `wc:prior_beta=10`, to its model: `wc`."""
         return {run.name: run.options.model for run in self.planned}
 
     def _digest_of_data(self, run_options):
         parts = self.application.read(run_options)
-        # The layout is an `Uncertainty` object in programs with `--other`, and a plain function in all other programs.
+        # Only programs with the option `--other` have an `Uncertainty` as this layout.
         if "uncertainty" in getattr(self.options, "layout", ()) and hasattr(self.options, "other"):
             self.application.layouts["uncertainty"].require(run_options, parts, self.options.other)
         return digest_of(parts)
 
     def _is_finished(self, run_options):
-        """Return whether a run with these options has been trained and has a report."""
+        """Return whether a run with these options has a report."""
         path = pathlib.Path(run_options.run.out, "metrics.json")
         if not path.exists():
             return False
-        # Read metrics.json rather than config.yaml, which `--resume` may change. Missing options get their defaults.
+        # Do not read config.yaml, which `--resume` may change.
         config, default = (_plain_config(x) for x in (run_options, self.application.program.default))
         reported = default | read_record(path, _MEND).get("options", {})
         return all(reported[name] == config[name] for name in config if name not in ("out", "export"))
 
     def _train(self, run_options):
-        """Train or resume one run; return an error message, or `None` on success."""
+        """Train or resume one run. Return an error message, or `None` on success."""
         out = pathlib.Path(run_options.run.out)
         config = self.folder / f"{out.name}.yaml"
         write_text_atomically(config, yaml.safe_dump(_plain_config(run_options), sort_keys=False))
@@ -155,7 +155,7 @@ class Comparison:
         return self._command(out.name, ["train", "--config", str(config), *resume])
 
     def _command(self, name, arguments):
-        """Run a command of the program in another process; return an error message, or `None` on success."""
+        """Run a command in another process. Return an error message, or `None` on success."""
         log = self.folder / f"{name}.log"
         print(f"{arguments[0]} {name}; its output goes to {log}", file=sys.stderr, flush=True)
         status = self._jobs.run(arguments, log)
@@ -169,7 +169,7 @@ class Comparison:
 
 
 def compare(application, options):
-    """Train the missing runs, write tables of the metrics and their differences, and plot the training curves."""
+    """Train the missing runs, write tables of metrics and differences, and plot training curves."""
     require_altair()
     comparison = Comparison(application, options)
     comparison.train()
@@ -206,12 +206,12 @@ def compare(application, options):
 
 
 def _plain_config(options):
-    """Return the dictionary that config.yaml stores for these options, with lists in place of tuples."""
+    """Return the dictionary that config.yaml stores, with lists in place of tuples."""
     return json.loads(json.dumps(config_of(options)))
 
 
 def _raise_failures(messages):
-    """Raise an `InputError` that lists all error messages, if there are any; skip `None` entries (successes)."""
+    """Raise an `InputError` that lists all messages except `None`, if there are any."""
     failures = list(filter(None, messages))
     if failures:
         raise InputError("\n".join(failures))

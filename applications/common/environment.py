@@ -11,12 +11,12 @@ _ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def environment_record():
-    """Return a dictionary with the versions of Python and the main packages, the Git commit, and whether there are
-    uncommitted changes. Outside of a Git checkout, the last two values are `None`."""
+    """Return a dictionary with the versions of packages, "commit" and "uncommitted_changes".
+    Outside of a Git checkout, the last two values are `None`."""
     names = ("keras", "tensorflow", "tensorflow_probability", "numpy")
     record = {"python": platform.python_version(), **{name: importlib.metadata.version(name) for name in names}}
     record["keras_vattn"] = keras_vattn.__version__
-    # If the package is installed inside the Git checkout of another project, do not record that project's commit.
+    # Without this check, an installed package would record the commit of the project around it.
     inside = _git("rev-parse", "--show-toplevel") == str(_ROOT)
     record["commit"] = _git("rev-parse", "--verify", "HEAD") if inside else None
     changes = _git("status", "--porcelain", "--untracked-files=no") if record["commit"] else None

@@ -5,10 +5,9 @@ import itertools
 import zipfile
 import zlib
 
-# Maps tags to messages. TensorFlow raises its own error type instead of `InputError`, but its text contains the tag.
+# TensorFlow replaces an `InputError` in a dataset with its own error, whose text contains a tag.
 _messages = {}
 _numbers = itertools.count(1)
-# Errors that Keras, NumPy and h5py raise for a damaged file or a wrong format.
 _UNREADABLE = (
     *(AttributeError, EOFError, ImportError, KeyError, OSError, OverflowError, RuntimeError, TypeError, ValueError),
     *(zipfile.BadZipFile, zlib.error),
@@ -25,7 +24,7 @@ class InputError(ValueError):
 
 @contextlib.contextmanager
 def reading(place, expected="a file that can be read"):
-    """Raise an `InputError` in place of the errors that libraries raise for a damaged file or a wrong format."""
+    """Convert the errors that libraries raise for a damaged file or a wrong format to an `InputError`."""
     try:
         yield
     except InputError:
@@ -36,14 +35,14 @@ def reading(place, expected="a file that can be read"):
 
 
 def pass_through(error):
-    """Return the message of an `InputError` with a tag in front, by which `input_error_in` recognises this error."""
+    """Return the message of an `InputError` with a tag, which `input_error_in` recognises."""
     tag = f"InputError {next(_numbers)}:"
     _messages[tag] = str(error)
     return f"{tag} {error}"
 
 
 def input_error_in(error):
-    """Return the `InputError` that `pass_through` tagged, if the text of `error` contains the tag; otherwise `None`."""
+    """Return the `InputError` whose tag the text of `error` contains, or `None`."""
     text = str(error)
-    # Iterate over a copy: other threads may add messages.
+    # Other threads may add messages, so iterate over a copy.
     return next((InputError(message) for tag, message in list(_messages.items()) if tag in text), None)

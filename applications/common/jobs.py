@@ -1,4 +1,4 @@
-"""Runs commands of a program in parallel processes, and divides the cores and GPUs between the processes."""
+"""Runs commands of a program in parallel processes, which share the cores and GPUs."""
 
 import os
 import queue
@@ -18,7 +18,7 @@ class Jobs:
             self._free.put(environment_of(gpus, num_jobs, index))
 
     def run(self, arguments, log):
-        """Run a command; append its output to the file `log`. Return the exit status, negative if a signal ended it."""
+        """Run a command and append its output to `log`. Return the exit status, negative for a signal."""
         environment = self._free.get()
         words = [sys.executable, "-m", "applications.common.jobs", self._program.name, *arguments]
         streams = {"stdin": subprocess.PIPE, "stderr": subprocess.STDOUT}
@@ -33,7 +33,7 @@ class Jobs:
 
 
 def _gpus():
-    """Hide all GPUs from this process, because the jobs need the GPU memory. Return the ids of the GPUs."""
+    """Return the ids of the GPUs, and hide the GPUs from this process."""
     import tensorflow as tf
 
     count = len(tf.config.list_physical_devices("GPU"))
@@ -43,12 +43,12 @@ def _gpus():
 
 
 def environment_of(gpus, num_jobs, index):
-    """Return the environment variables that assign GPUs and an equal share of the cores to the job `index`. If there
-    are more jobs than GPUs, several jobs share one GPU."""
+    """Return the environment variables that give the job `index` its GPUs and its cores.
+    If there are more jobs than GPUs, several jobs share one GPU."""
     threads = str(max(1, (os.cpu_count() or 1) // num_jobs))
     variables = dict.fromkeys(("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS"), threads)
     if gpus:
-        size = len(gpus) // num_jobs  # equal for all jobs, so that all runs have the same number of replicas
+        size = len(gpus) // num_jobs  # equal, so that all runs have the same number of replicas
         variables["CUDA_VISIBLE_DEVICES"] = ",".join(gpus[index * size :][:size] or [gpus[index % len(gpus)]])
         if len(gpus) < num_jobs:
             variables["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
@@ -56,7 +56,7 @@ def environment_of(gpus, num_jobs, index):
 
 
 def _end_with_comparison():
-    # Standard input is a pipe from the process of `compare`. If that process ends, the pipe closes and `read` returns.
+    # `read` returns if the process of `compare` ends, which closes the pipe.
     os.read(0, 1)
     os._exit(1)
 

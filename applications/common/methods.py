@@ -1,8 +1,10 @@
 """Compares stochastic attention with other uncertainty methods, for `uncertainty` and `compare --layout uncertainty`.
 
-The table has one row per model and method. The first method predicts with mean attention weights. The second method
-adds a temperature fitted on validation data (Guo et al. 2017). The others average predictions over samples of dropout
-(Gal and Ghahramani 2016), attention, or both. `compare` adds an ensemble of baselines (Lakshminarayanan et al. 2017).
+The table has one row per model and method:
+- mean attention weights;
+- mean attention weights, with a temperature fitted on validation data (Guo et al. 2017);
+- an average over samples of dropout (Gal and Ghahramani 2016), of attention, or of both;
+- in `compare`, an ensemble of baselines (Lakshminarayanan et al. 2017).
 
 Shapes: M samples or ensemble members, N examples, C classes.
 """
@@ -25,7 +27,7 @@ from applications.common.training import load_run
 from applications.common.uncertainty import calibration
 from keras_vattn import metrics
 
-# Name of the reports of `compare`. `uncertainty` has another default name, so it does not overwrite these reports.
+# With the name "uncertainty", `compare` would overwrite the reports of the command `uncertainty`.
 _COMPARED = "uncertainty_compared"
 _REPORT_AGAIN = "Resume the run, which rewrites the file."
 COLUMNS = (
@@ -64,7 +66,7 @@ class Uncertainty:
     refuse: typing.Callable = lambda options: None
 
     def require(self, options, parts, other):
-        """Raise `InputError` if a run predicts no classes, lacks test data, or cannot read the data file `other`."""
+        """Raise `InputError` if a run predicts no classes, lacks test data, or cannot read `other`."""
         self.refuse(options)
         if other is not None:
             self.other(options, other)
@@ -76,7 +78,7 @@ class Uncertainty:
         options, rows = comparison.options, {}
         corruption = self.corruption if options.corruption is None else options.corruption
         words = ["--corruption", str(corruption), *(() if options.other is None else ("--other", options.other))]
-        # An ensemble averages predictions that its members compute with mean attention weights, without draws.
+        # Members of an ensemble predict with mean attention weights only.
         no_draws = ["--num-draws", "0"]
         reports = comparison.evaluate(
             _COMPARED,
@@ -89,7 +91,7 @@ class Uncertainty:
             for report in reports[name][: options.seeds]:
                 for method, method_figures in report["methods"].items():
                     rows.setdefault(name + method, []).append(method_figures)
-        # With S seeds, the ensemble for seed s consists of the baseline's runs with the seeds s, s + S, s + 2 S, ...
+        # With S seeds, the ensemble of seed s has the members s, s + S, s + 2 S, ...
         baseline_runs = [run for run in (*comparison.planned, *comparison.members) if run.name == options.baseline]
         for first in range(options.seeds if options.num_members else 0):
             folders = [pathlib.Path(run.options.run.out) for run in baseline_runs[first :: options.seeds]]
@@ -105,8 +107,8 @@ class Uncertainty:
 
 
 def uncertainty(application, options):
-    """Compute the metrics of each uncertainty method for one run. Print the metrics, and write them to a .json file.
-    Write an .npz file with the predictions that the model makes with its mean attention weights."""
+    """Compute, print and write the metrics of each uncertainty method for one run.
+    Also write an .npz file with the predictions at mean attention weights."""
     train_seconds = read_record(pathlib.Path(options.run, "metrics.json"), _REPORT_AGAIN)["train_seconds"]
     run, layout = load_run(application, options.run), application.layouts["uncertainty"]
     parts = application.read(run.options)
@@ -138,7 +140,7 @@ def uncertainty(application, options):
 
 
 def _read(path):
-    """Read a run's predictions: a dictionary from the name of each data set ("test", ...) to a dictionary of arrays."""
+    """Return a dictionary from each data set ("test", ...) to a dictionary of arrays."""
     sets = {}
     for name, array in read_arrays(path).items():
         first, second = name.split("/")
@@ -154,7 +156,7 @@ def _methods(sets, train_seconds):
 
 
 def _with_temperature(sets):
-    """Return `sets` with the "mean" predictions scaled by a temperature, which is fitted on validation data."""
+    """Return `sets` with "mean" predictions scaled by a temperature."""
     logits = {name: np.log(np.maximum(x["mean"], np.finfo("float32").tiny)) for name, x in sets.items()}
     labels = sets["valid"]["labels"]
     temperature = metrics.fit_temperature(logits["valid"][:, labels >= 0], labels[labels >= 0])
@@ -162,7 +164,7 @@ def _with_temperature(sets):
 
 
 def _ensemble(members):
-    """Merge the `sets` (see `figures`) of all members: concatenate their "mean" predictions, and add up "mean_ms"."""
+    """Return the `sets` of all members, merged: "mean" is concatenated, and "mean_ms" is summed."""
     return {
         name: x
         | {
@@ -174,9 +176,9 @@ def _ensemble(members):
 
 
 def figures(sets, train_seconds, kind="mean"):
-    """Return the metrics of one kind of prediction: "mean", "dropout", "attention" or "both". `sets` maps "test" and,
-    optionally, "corrupted" and "other" to predictions. An AUROC measures how well an uncertainty score separates
-    "corrupted" or "other" from "test". A label of -1 means unknown."""
+    """Return the metrics of one kind of prediction: "mean", "dropout", "attention" or "both".
+    `sets` maps "test" and, optionally, "corrupted" and "other" to predictions. An AUROC measures how well an
+    uncertainty score separates "corrupted" or "other" from "test". A label of -1 means unknown."""
     labels, draws, ms = (sets["test"][name] for name in ("labels", kind, f"{kind}_ms"))
     is_labelled = labels >= 0
     report = calibration(draws[:, is_labelled], labels[is_labelled])

@@ -8,8 +8,8 @@ from applications.common.errors import InputError
 
 
 def optimizer_of(options, num_batches, num_steps, rate=None):
-    """Return the optimizer for `FitOptions`, and for a run of `num_steps` steps with `num_batches` steps per epoch.
-    `rate` overrides the learning rate of the options."""
+    """Return the optimizer for `FitOptions`, for a run of `num_steps` steps.
+    `num_batches`: steps per epoch. `rate` overrides the learning rate of the options."""
     rate = options.learning_rate if rate is None else rate
     warmup_steps = options.warmup_steps
     if warmup_steps is None:
@@ -44,7 +44,7 @@ def optimizer_of(options, num_batches, num_steps, rate=None):
         rate,
         global_clipnorm=None if options.clip_value else options.clip_norm,
         clipvalue=options.clip_value,
-        # Set the name, because `take_over` matches variables by name and default names contain a process-wide number.
+        # Default names contain a process-wide number, but `Checkpoint.take_over` matches variables by name.
         name=options.optimizer,
         **arguments,
     )
@@ -54,14 +54,15 @@ def optimizer_of(options, num_batches, num_steps, rate=None):
 
 
 def linear_decay(learning_rate, num_steps, warmup_steps):
-    """Return a schedule: the learning rate grows linearly over `warmup_steps` steps, then falls linearly to 0."""
+    """Return a schedule: linear growth over `warmup_steps` steps, then a linear decay to 0."""
     decay = schedules.PolynomialDecay(learning_rate, num_steps - warmup_steps, end_learning_rate=0.0)
     return WarmUp(decay, warmup_steps, warmup_steps)
 
 
 class WarmUp(schedules.LearningRateSchedule):
-    """Multiplies a schedule by a factor that grows from 1 / `num_increments` to 1, by 1 / `num_increments` every
-    `steps_per_increment` steps. With 0 increments, the factor is 1. The schedule counts steps from `first_step`."""
+    """Multiplies a schedule by a factor that grows from 1 / `num_increments` to 1.
+    The factor grows by 1 / `num_increments` every `steps_per_increment` steps. With 0 increments, the factor is 1.
+    The schedule itself starts at `first_step`."""
 
     def __init__(self, schedule, first_step, num_increments, steps_per_increment=1):
         self.schedule = schedule

@@ -1,4 +1,4 @@
-"""Converts options to flat dictionaries and back, reads them from YAML files, and validates them with pydantic."""
+"""Converts options to flat dictionaries and back, reads them from YAML files, and validates them."""
 
 import dataclasses
 import functools
@@ -14,7 +14,7 @@ from applications.common.options import OnDisk
 
 
 def fields_of(options_class):
-    """Return a dictionary from option names to type annotations, including the options of nested groups."""
+    """Return a dictionary from option names to type annotations, including nested groups."""
     annotations = {}
     hints = typing.get_type_hints(options_class, include_extras=True)
     for field in dataclasses.fields(options_class):
@@ -28,7 +28,7 @@ def fields_of(options_class):
 
 
 def is_file(annotation):
-    """Return whether an option with this annotation names one or several files or folders that must exist."""
+    """Return whether an option with this annotation names files or folders that must exist."""
     return isinstance(annotation, OnDisk) or any(map(is_file, typing.get_args(annotation)))
 
 
@@ -50,12 +50,12 @@ def values_of(options):
 
 
 def first_value(name, *options):
-    """Return the value of the option `name` in the first object that sets it, or `None` if no object sets it."""
+    """Return the option `name` from the first object that sets it, or `None`."""
     return next((getattr(x, name) for x in options if x is not None and getattr(x, name) is not None), None)
 
 
 def with_values(options, values):
-    """Return a copy of the options; the flat dictionary `values` overrides the options that it names."""
+    """Return a copy of the options. The flat dictionary `values` overrides the options that it names."""
     changed = {}
     for name, value in _items(options):
         if dataclasses.is_dataclass(value):
@@ -66,7 +66,8 @@ def with_values(options, values):
 
 
 def check(options, files=True):
-    """Raise `InputError` if an option has an invalid value or, if `files` is true, names a file that does not exist."""
+    """Raise `InputError` if an option has an invalid value.
+    If `files` is true, also raise it if an option names a file that does not exist."""
     _validated(type(options), values_of(options), lambda name: f"--{name.replace('_', '-')}", files)
     _check_together(options)
 
@@ -80,8 +81,8 @@ def _check_together(options):
 
 
 def read_values(place, path, options_class):
-    """Read a YAML file of `name: value` lines; return the options as a flat dictionary. Error messages begin with
-    `place`, the command-line option that names the file."""
+    """Read a YAML file of `name: value` lines. Return the options as a flat dictionary.
+    Error messages begin with `place`, the command-line option that names the file."""
     try:
         text = pathlib.Path(path).read_text(encoding="utf-8")
         values = yaml.safe_load(text) or {}
@@ -95,7 +96,7 @@ def read_values(place, path, options_class):
 
 
 def typed(place, values, options_class):
-    """Convert values that were read from YAML to the types of their options: lists to tuples, strings to numbers."""
+    """Convert values from YAML to the types of their options: lists to tuples, strings to numbers."""
     annotations = fields_of(options_class)
     for name in values:
         if name not in annotations:
@@ -105,7 +106,7 @@ def typed(place, values, options_class):
 
 
 def _plain(value, annotation):
-    """Convert YAML's text "none" to `None`, and a YAML boolean to "on" or "off", if the option accepts the result."""
+    """Convert "none" to `None`, and a boolean to "on" or "off", if the option accepts the result."""
     if isinstance(value, bool) and "on" in typing.get_args(annotation):
         return "on" if value else "off"
     return None if value in ("none", "None") and is_optional(annotation) else value

@@ -1,8 +1,8 @@
-"""Defines the options of the programs as nested data classes. On the command line and in YAML files all options are in
-one flat list, so field names must be unique.
+"""Defines the options of the programs as nested data classes.
 
-pydantic validates each value against the annotation of its field. A method `check` validates several options together.
-This module does not import TensorFlow, so programs reject invalid options before TensorFlow is loaded.
+On the command line and in YAML files, all options are in one flat list, so field names must be unique. pydantic
+validates the value of each field. A method `check` validates several options together. This module does not import
+TensorFlow, so that programs reject invalid options without delay.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ from applications.common.errors import InputError
 
 
 def condition(words, holds):
-    """Return a validator for `Annotated`: if `holds(value)` is false, pydantic raises an error with text `words`."""
+    """Return a validator for `Annotated`. If `holds(value)` is false, pydantic raises an error `words`."""
 
     def validate(value):
         if not holds(value):
@@ -28,7 +28,7 @@ def condition(words, holds):
 
 
 class OnDisk(AfterValidator):
-    """A `condition` on a path. `check(files=False)` skips it, because files of a stored run may have been deleted."""
+    """A `condition` on a path. `check(files=False)` skips it, for files of a run that no longer exist."""
 
     def __init__(self, words, holds):
         checked = condition(words, lambda path: holds(pathlib.Path(path)))
@@ -45,7 +45,7 @@ Fraction = Annotated[float, Field(gt=0, lt=1)]
 Share = Annotated[float, Field(gt=0, le=1)]
 Seed = Annotated[int, Field(ge=0, lt=2**22)]
 Seed32 = Annotated[int, Field(ge=-(2**31), lt=2**31)]
-# Do not use `path.is_file()`, because it rejects pipes.
+# `path.is_file()` would reject pipes.
 File = Annotated[str, OnDisk("no such file", lambda path: path.exists() and not path.is_dir())]
 Folder = Annotated[str, OnDisk("no such folder", lambda path: path.is_dir())]
 FileName = Annotated[
@@ -56,7 +56,7 @@ TrainedRun = Annotated[str, OnDisk(_IS_RUN, lambda path: (path / "config.yaml").
 
 
 def group(options_class, **defaults):
-    """Return a dataclass field for a nested group of options; `defaults` replace default values of `options_class`."""
+    """Return a dataclass field for a group of options. `defaults` override defaults of `options_class`."""
     return dataclasses.field(default_factory=lambda: options_class(**defaults))
 
 
@@ -79,7 +79,7 @@ class RunOptions:
     """Write a SavedModel at the end of training."""
 
     def layer_seed(self, index):
-        """Return the seed of the stochastic layer `index`. It depends on --seed and the index, but not on the model."""
+        """Return the seed of the stochastic layer `index`, which depends only on --seed and the index."""
         return 256 * self.seed + index % 256 + (index // 256 << 24)
 
     def check(self):
@@ -165,7 +165,7 @@ class FitOptions:
 
 
 def check_workers(text):
-    """Raise `InputError` if the text is not a valid TF_CONFIG: JSON that names all workers and this process."""
+    """Raise `InputError` if the text is not a valid TF_CONFIG for this process."""
     try:
         config = json.loads(text)
         workers, task = config["cluster"][config["task"]["type"]], config["task"]
@@ -224,7 +224,7 @@ class CompareOptions:
     """Train models with several seeds on the same data. Print their metrics and the differences from the baseline,
     with 95% intervals. All options of `train` are accepted and apply to every run."""
 
-    # The options of `train` that the command line sets.
+    # Options of `train` from the command line. An annotation would make them one option of `compare`.
     train_values = {}
 
     out: str = "runs/compare"
@@ -295,5 +295,4 @@ class CompareClassesOptions(CompareOptions):
             raise InputError(f"--baseline: ensembles need a baseline in --models. Received: {self.baseline}")
 
 
-# Default option classes of four commands. A program replaces a class to add its own options.
 COMMANDS = {"evaluate": EvaluateOptions, "predict": GenerateOptions, "compare": CompareOptions, "export": ExportOptions}

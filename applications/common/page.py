@@ -1,4 +1,4 @@
-"""Writes report.html, one file that shows the tables, pictures, samples and alignments of a run or a comparison."""
+"""Writes report.html, which shows the tables, pictures, samples and alignments of a run or comparison."""
 
 import base64
 import dataclasses
@@ -16,7 +16,6 @@ from keras_vattn.plots.chart import require_altair, styled
 from keras_vattn.plots.interactive_alignment import alignment_chart
 
 MOST_SAMPLES, MOST_LINES, MOST_ALIGNMENTS = 24, 60, 24
-# JavaScript that displays the chart. `bind` puts the chart's drop-down lists into the element "#choices".
 _START = """
 const spec = JSON.parse(document.querySelector("figure script").textContent);
 vegaEmbed("#view", spec, {actions: false, bind: "#choices"});
@@ -25,8 +24,16 @@ vegaEmbed("#view", spec, {actions: false, bind: "#choices"});
 
 @dataclasses.dataclass
 class Page:
-    """The content of report.html. Below the title, the page shows the sentences in `summary`, then `heading`. `tables`
-    is Markdown. `pictures` are paths of PNG files. `details` maps titles of collapsible sections to dictionaries."""
+    """The content of report.html.
+
+    Attributes:
+        title, heading: The title, and the line above the tables.
+        tables: Markdown.
+        summary: Sentences below the title.
+        pictures: Paths of PNG files.
+        shown: `Shown`.
+        details: Dictionary from titles of collapsible sections to dictionaries.
+    """
 
     title: str
     heading: str
@@ -50,24 +57,24 @@ def write_page(path, page):
     scripts = [bundle(), _START] if alignments else []
     text = _template().render(
         page=page,
-        # Render only tables and paragraphs as Markdown, so that text with special characters appears unchanged.
+        # Other Markdown rules would change text with special characters.
         tables=markdown_it.MarkdownIt("zero").enable("table").render(page.tables),
         pictures=[(path.stem, base64.b64encode(path.read_bytes()).decode()) for path in page.pictures],
         samples=samples,
         chart=_chart(alignments) if alignments else None,
         is_drawn=any(one.spread for one in alignments),
-        # At least 1e-9, because the template divides by this value.
+        # The template divides by this value, so it must not be 0.
         most_nats=max([1e-9, *nats]) if nats else None,
         counts={"samples": (samples, page.shown.samples), "alignments": (alignments, page.shown.alignments)},
         scripts=scripts,
-        # The content security policy allows only these scripts, and no network access.
+        # The page forbids all scripts except those with these digests.
         digests=[base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts],
     )
     write_text_atomically(path, text)
 
 
 def _drawable(alignments):
-    """Return up to `MOST_ALIGNMENTS` alignments with numbered titles; skip alignments with NaN or infinity."""
+    """Return up to `MOST_ALIGNMENTS` alignments with numbered titles, without NaN and infinity."""
     finite = [
         alignment
         for alignment in alignments
@@ -79,7 +86,7 @@ def _drawable(alignments):
 
 
 def _chart(alignments):
-    """Return the Vega-Lite specification of an interactive chart that shows a list of alignments."""
+    """Return the Vega-Lite specification of an interactive chart of alignments."""
     require_altair()
     chart, datasets = alignment_chart([dataclasses.asdict(alignment) for alignment in alignments])
     return styled(chart).to_dict(validate=False) | {"datasets": datasets}
@@ -95,7 +102,7 @@ def _template():
 
 @functools.cache
 def bundle():
-    """Return the JavaScript of Vega, Vega-Lite and vegaEmbed, cached because building it takes more than a second."""
+    """Return the JavaScript of Vega, Vega-Lite and vegaEmbed. Building it takes more than a second."""
     require_altair()
     import vl_convert
 

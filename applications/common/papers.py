@@ -1,4 +1,4 @@
-"""Reads the published results from papers.yaml. The tables of `compare` show them next to our results."""
+"""Reads the published results from papers.yaml, which the tables of `compare` show."""
 
 import functools
 import pathlib
@@ -11,15 +11,15 @@ from applications.common.tables import main_table, titled
 @functools.cache
 def _papers():
     text = pathlib.Path(__file__).with_name("papers.yaml").read_text(encoding="utf-8")
-    # `BaseLoader` reads numbers as strings, which preserves trailing zeros.
+    # Other loaders read numbers as floats, which drops trailing zeros.
     return yaml.load(text, yaml.BaseLoader)
 
 
 def published_figure(paper, name, head):
     """Return the number in column `head` of the table `paper` in papers.yaml as text, or "-" if there is none.
 
-    `name` is an entry of `compare --models`: MODEL[@START][:options]. The function looks for a table row with the whole
-    `name`, then for `name` without its options, then for MODEL alone.
+    `name` is an entry of `compare --models`: MODEL[@START][:options]. The first of these rows in the table is used:
+    `name`, `name` without its options, MODEL.
     """
     table, model = _papers()[paper], name.partition(":")[0]
     line = table.get(name) or table.get(model) or table.get(model.partition("@")[0])
@@ -29,12 +29,12 @@ def published_figure(paper, name, head):
 def data_of_both(paper, records):
     """Return a phrase for a table's title: the data set of the paper, and the size of our data."""
     record = next(iter(records.values()))[0]
-    # The first key names the unit that is counted, for instance "sentences".
+    # The first key is the counted unit, for instance "sentences".
     unit, count = next(iter(record["data"]["train"].items()))
     return f"paper: {_papers()[paper]['of']}; here: {count:,} {unit}, {record['epochs']} epochs"
 
 
 def with_paper(title, paper, columns, records, **first):
-    """Return a titled `main_table` of our numbers and the published numbers (table `paper` in papers.yaml)."""
+    """Return a titled `main_table` of our numbers and of the table `paper` in papers.yaml."""
     text = main_table(columns, records, published=functools.partial(published_figure, paper), **first)
     return titled(f"{title}; {data_of_both(paper, records)}", text)

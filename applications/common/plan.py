@@ -35,15 +35,15 @@ class Planned:
 
 
 def plan(program, options):
-    """Return the `Planned` runs of a comparison, grouped by model. Raise `InputError` if a name or an option is
-    invalid, or if the folder of a planned run contains a run with different options."""
+    """Return the `Planned` runs of a comparison, grouped by model.
+    Raise `InputError` if an option is invalid, or if a planned run's folder contains a run with different options."""
     default = with_values(program.default, {} if options.preset is None else program.preset_values(options.preset))
     if options.options is not None:
         values = read_values("--options", options.options, program.options)
         default = with_values(default, _require_of_all("--options", values))
     default = with_values(default, _require_of_all("compare", options.train_values))
     first, end = options.first_seed, options.first_seed + options.seeds
-    # Check the name of the baseline. The next line checks only --models, which may lack the baseline.
+    # `--models` may lack the baseline, so check its name.
     _planned(program, options, default, options.baseline, first, "--baseline")
     planned = [_planned(program, options, default, name, seed) for name in options.models for seed in range(first, end)]
     for seed in range(end, first + options.seeds * getattr(options, "num_members", 0)):
@@ -61,7 +61,7 @@ def plan(program, options):
                 raise InputError("--strategy multi_worker: run `train` instead of `compare`, on all workers.")
             check(run_options)
             if pathlib.Path(run_options.run.out, "config.yaml").exists():
-                # For MODEL@START, --epochs and --max-steps must not change: they determine how long START trains.
+                # These options determine how long START trains, so they must not change.
                 fixed = {"epochs", "max_steps"} if run.start else set()
                 may_differ = set(program.changeable) - fixed
                 RunFolder.check(run_options.run.out, config_of(run_options), True, may_differ, program.updated)
@@ -69,7 +69,7 @@ def plan(program, options):
 
 
 def _require_of_all(place, values):
-    """Return `values` unchanged, or raise `InputError` if they contain an option that `compare` sets for each run."""
+    """Return `values`; raise `InputError` if they contain an option that `compare` sets for each run."""
     per_run = [name for name in ("model", "seed", "out", "resume", "overwrite") if name in values]
     if per_run:
         raise InputError(f"{place}: `compare` sets {', '.join(per_run)} for each run; omit these options.")

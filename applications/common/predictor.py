@@ -1,4 +1,4 @@
-"""Computes predictions of a classifier: with mean attention, with sampled attention, and with sampled dropout masks.
+"""Computes predictions of a classifier: with mean attention, sampled attention, and sampled dropout masks.
 
 Shapes: M samples, N examples, C classes.
 """
@@ -14,9 +14,7 @@ import tensorflow as tf
 
 import keras_vattn
 
-# Sampling always uses this seed, so that repeated runs write identical reports.
 _SEED = 0
-# Approximate number of batches to time.
 _TIMED = 4
 
 
@@ -46,7 +44,7 @@ class Predictor:
 
     @property
     def kinds(self):
-        """List of the kinds of noise in the model: "dropout", "attention" and, if the model has both kinds, "both"."""
+        """List of the kinds of noise: "dropout", "attention" and, if the model has both, "both"."""
         kinds = ["dropout"] if self.drops else []
         kinds += ["attention"] if self.drawn is not None else []
         return [*kinds, "both"] if len(kinds) == 2 else kinds
@@ -66,12 +64,15 @@ class Predictor:
         return keras.tree.map_structure(lambda *x: np.concatenate(x), *map(self.model.predict_on_batch, inputs))
 
     def predictions(self, num_draws):
-        """Return a dictionary with true classes, "labels", and probabilities (1, N, C) at mean attention, "mean". If
-        `num_draws` > 0, add sampled probabilities (M, N, C) for each of `kinds`. "mean_ms" etc. are ms per batch."""
+        """Return a dictionary of predictions, labels and times.
+        - "labels": true classes (N,)
+        - "mean": probabilities (1, N, C) at mean attention
+        - each of `kinds`: sampled probabilities (M, N, C), with M = `num_draws`; omitted if `num_draws` is 0
+        - "mean_ms" and so on: milliseconds per batch"""
         functions = {"mean": self._at_mean}
         if num_draws:
             functions |= {kind: functools.partial(self._drawn, num_draws=num_draws, kind=kind) for kind in self.kinds}
-        # Batches may be sorted by size, so measure the time of about four evenly spaced batches, not of the first four.
+        # Batches may be sorted by size, so time about four evenly spaced batches.
         step = -(-sum(1 for _ in self.batches) // _TIMED)
         results, timed_batches = {"labels": self.labels}, self.batches.shard(step, step // 2).cache()
         count = sum(1 for _ in timed_batches)

@@ -14,11 +14,10 @@ from applications.common.options import check_workers
 from applications.common.runs import CHECKPOINT, RunFolder
 from applications.common.writers import aside_of, require_aside_unused, require_unlocked, require_writable
 
-# Options that may change when a run is resumed, because they affect neither the model nor its data.
+# These options may change when a run is resumed, because they affect neither the model nor its data.
 MAY_CHANGE = ("out", "export", "epochs", "max_steps", "early_stopping", "checkpoint_steps", "tensorboard", "jit")
 MAY_CHANGE += ("strategy",)
-# Options of earlier versions that a config.yaml may contain. `None`: the option is ignored. Any other value: the option
-# must have this value, because this version cannot run models with other values.
+# Options of earlier versions in a config.yaml. `None`: ignored. Otherwise, the only supported value.
 DROPPED = dict.fromkeys(("checkpoint_seconds", "continue_training", "max_uncertain", "picture_every", "stop_after"))
 DROPPED |= dict.fromkeys(("data_seed", "entropy_weight", "extractor_epochs", "extractor_seed", "score", "split_seed"))
 DROPPED |= {"decoder_form": "code", "labelled": False, "prior_concentration": 1.0, "prior_scale": "rate"}
@@ -35,11 +34,11 @@ class Program:
             presets of `train`.
         commands: Dictionary {command: class of its options}. The commands are "train", "evaluate", "generate" or
             "predict", "compare", and "export". The options of `train` include `model` and the groups `run`
-            (`RunOptions`) and `fit` (`FitOptions`). A program may add commands. An added command NAME calls the
-            function NAME in the module NAME, with the options as the argument.
+            (`RunOptions`) and `fit` (`FitOptions`). A program may add a command NAME. It calls the function NAME in the
+            module NAME, with the options as the argument.
         may_change: Names of additional options of `train` that may change when a run is resumed.
-        codec_options: Names of options that the codec depends on. With --start-from, their values must be equal in both
-            runs. If an option has a default that depends on the data, `options.resolved` contains its actual value.
+        codec_options: Names of options that the codec depends on. With --start-from, both runs must have the same
+            values. If the default of an option depends on the data, `options.resolved` contains the actual value.
         old_models: Dictionary {name of a model in earlier versions: options that replace this model}.
     """
 
@@ -75,7 +74,7 @@ class Program:
 
     @property
     def presets(self):
-        """Dictionary {preset: path of its file}. The path of "small" is `None`, because "small" is the default."""
+        """Dictionary {preset: path of its file}. "small" selects the default options and has no file."""
         package = importlib.util.find_spec(self.name)
         if package is None:
             raise TypeError(f"Program({self.name!r}): no such package. Pass the import path of the program's package.")
@@ -83,11 +82,11 @@ class Program:
         return {"small": None} | {path.stem: path for path in sorted(folder.glob("presets/*.yaml"))}
 
     def application(self):
-        """Return the `Application` of the program. This call imports TensorFlow."""
+        """Import TensorFlow, and return the `Application` of the program."""
         return Application.of(self)
 
     def function(self, command):
-        """Import and return the function that runs a command: `train` or a command that only this program defines."""
+        """Return the function of `train`, or of a command that only this program defines."""
         name = command.replace("-", "_")
         return getattr(importlib.import_module(f"{self.name}.{name}"), name)
 
@@ -99,7 +98,7 @@ class Program:
         return {} if presets[name] is None else read_values("--preset", presets[name], self.options)
 
     def options_of(self, folder):
-        """Read a run's options from its config.yaml. Files that the options name need not exist any more."""
+        """Read a run's options from its config.yaml. Files that the options name need not exist."""
         options = self._typed_options(folder)
         try:
             check(options, files=False)
@@ -108,7 +107,7 @@ class Program:
         return options
 
     def updated(self, config):
-        """Update a config.yaml of an earlier version: add the missing options, and replace old model names."""
+        """Add missing options to a config.yaml of an earlier version, and replace old model names."""
         return config_of(self.default) | config | self.old_models.get(config.get("model"), {})
 
     def _typed_options(self, folder):
@@ -123,14 +122,15 @@ class Program:
         return with_values(self.default, typed(place, config, self.options))
 
     def check_train(self, options):
-        """Raise `InputError` for options of `train` that are invalid or contradict the run in the folder --out."""
+        """Raise `InputError` if options of `train` are invalid.
+        Also raise it if the options contradict the run in the folder --out."""
         check(options)
         run, stored = options.run, None
         is_shared = options.fit.strategy == "multi_worker"
         if is_shared:
             check_workers(os.environ.get("TF_CONFIG"))
         else:
-            # Not checked with several workers: another worker may have locked the folder already.
+            # Another worker may have locked the folder already.
             require_unlocked(run.out)
         if run.overwrite:
             self._check_overwrite(run)
@@ -142,12 +142,12 @@ class Program:
         done = 0 if folder is None else folder.num_epochs()
         if options.fit.epochs < done:
             raise InputError(f"--epochs: must be at least {done} to resume this run. Received: {options.fit.epochs}")
-        # Once a run has saved its state, it no longer reads the run that --start-from names.
+        # A run with a saved state no longer reads the run that --start-from names.
         if run.start_from is not None and (folder is None or not (folder.path / CHECKPOINT).exists()):
             self._check_start(options)
 
     def _check_overwrite(self, run):
-        """Raise `InputError` if the folder contains anything other than a run of this program."""
+        """Raise `InputError` if the folder contains anything except a run of this program."""
         out = pathlib.Path(run.out)
         if out.is_symlink():
             raise InputError(f"--overwrite: {out} is a link; name its target instead.")
@@ -159,7 +159,7 @@ class Program:
         require_aside_unused(out)
 
     def _check_start(self, options):
-        """Raise `InputError` unless --start-from names a finished run with the same codec and schedule as this run."""
+        """Raise `InputError` if the run of --start-from is unfinished, or has another codec or schedule."""
         start = RunFolder.load(options.run.start_from)
         old_options = self.options_of(start)
         old, new = (values_of(each) | getattr(each, "resolved", {}) for each in (old_options, options))
@@ -183,5 +183,5 @@ class Program:
 
 
 def config_of(options):
-    """Return the dictionary to store in config.yaml: the options of `train` except `resume` and `overwrite`."""
+    """Return the dictionary to store in config.yaml: the options except `resume` and `overwrite`."""
     return {name: value for name, value in values_of(options).items() if name not in ("resume", "overwrite")}

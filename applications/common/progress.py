@@ -5,9 +5,10 @@ import time
 
 
 def progress(items, title):
-    """Yield the items of an iterable. Write how many items are done and, if the length is known, the remaining time.
+    """Yield the items of an iterable, and write the progress to standard error.
 
-    On a terminal, one line is updated in place; elsewhere, a line is added every 5 seconds. Lines begin with `title`.
+    Lines begin with `title` and contain the number of items done. If the length is known, they also contain the
+    remaining time. A terminal shows one line that is updated. Elsewhere, a line is added every 5 seconds.
     """
     total = len(items) if hasattr(items, "__len__") else None
     on_terminal = sys.stderr.isatty()
@@ -25,5 +26,4 @@ def progress(items, title):
             sys.stderr.flush()
             written = len(line)
     if on_terminal and written:
-        # Clear the line for the next output.
         print(f"\r{'':{written}}\r", end="", file=sys.stderr, flush=True)

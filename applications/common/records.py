@@ -6,7 +6,7 @@ from applications.common.errors import InputError
 
 
 class Record(dict):
-    """A dictionary read from a JSON file; a missing key raises an `InputError` that names the file."""
+    """The content of a JSON file. A missing key raises an `InputError` that names the file."""
 
     path = None
 
@@ -15,8 +15,8 @@ class Record(dict):
 
 
 def read_record(path, mend="Restore the file, or repeat the run.", or_none=False):
-    """Read a JSON file; return a `Record`, or `None` if the file contains null and `or_none` is true. If the file
-    cannot be read, raise an `InputError` whose message ends with the text `mend`."""
+    """Read a JSON file. Return a `Record`, or `None` if `or_none` is true and the file contains null.
+    If the file cannot be read, raise an `InputError` whose message ends with the text `mend`."""
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

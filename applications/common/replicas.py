@@ -1,9 +1,8 @@
 """Creates the strategy for training on several replicas, and checks that all workers have the same options and data.
 
-Every worker runs the whole program: it reads the data, fits the codec, builds the model and takes part in each step,
-with the same callbacks. Only the folders differ. The first worker writes into the folder of the run; all other workers
-write into temporary folders. The first worker changes a run's folder only after all workers have called `agree`.
-See tests/applications/common/test_replicas.py.
+Every worker runs the whole program with the same callbacks. The first worker writes into the folder of the run; all
+other workers write into temporary folders. The first worker changes a run's folder only after all workers have
+called `agree`. See tests/applications/common/test_replicas.py.
 """
 
 import atexit
@@ -24,17 +23,17 @@ from applications.common.errors import InputError
 
 @functools.cache
 def strategy_of(kind):
-    """Return the `tf.distribute.Strategy` for a value of `--strategy`; call this before any TensorFlow computation.
+    """Return the `tf.distribute.Strategy` for a value of `--strategy`. Call this before any computation.
 
     The result is cached. With several workers, the function returns only after all workers have connected.
     """
     if kind == "multi_worker":
         print("waiting for the other workers of TF_CONFIG", flush=True)
-        # TensorFlow may wait forever. Reset the handler of Ctrl-C, so that Ctrl-C ends the program during the wait.
+        # With Python's handler, Ctrl-C would not end the wait for other workers.
         interrupted = signal.signal(signal.SIGINT, signal.SIG_DFL)
         strategy = tf.distribute.MultiWorkerMirroredStrategy()
         signal.signal(signal.SIGINT, interrupted)
-        # The strategy treats SIGTERM as a preemption notice. Reset the handler, so that SIGTERM ends the program.
+        # With the strategy's handler, SIGTERM would not end the program.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         return strategy
     if os.environ.get("TF_CONFIG"):
@@ -43,19 +42,18 @@ def strategy_of(kind):
 
 
 def worker_folder(path, keep=False):
-    """Return a temporary folder for a worker other than the first. If `keep` is true, copy the run in `path` into it,
-    so that the worker can resume the run."""
+    """Return a temporary folder for a worker other than the first.
+    If `keep` is true, copy the run in `path` into the folder, so that the worker can resume the run."""
     temporary = tempfile.mkdtemp(prefix="worker-")
     atexit.register(shutil.rmtree, temporary, ignore_errors=True)
     folder = pathlib.Path(temporary, "run")
     if keep:
-        # Do not copy models and logs, which no worker reads.
         shutil.copytree(path, folder, ignore=shutil.ignore_patterns("model.keras", "saved_model", "logs", "epochs"))
     return str(folder)
 
 
 def agree(strategy, values):
-    """Wait until all workers of a strategy call this function; raise `InputError` if their `values` differ.
+    """Wait until all workers call this function. Raise `InputError` if their `values` differ.
 
     `values` is a dictionary with the same keys in all workers. If a value is a function, its result is compared.
     If a key begins with `--`, the error message shows the value.
@@ -67,7 +65,7 @@ def agree(strategy, values):
     gathered = strategy.gather(digests, axis=0).numpy().T
     different = [index for index, worker_digests in enumerate(gathered) if len(set(worker_digests.tolist())) > 1]
     if different:
-        # This second barrier prevents a worker from exiting before all workers have received the digests.
+        # Without this barrier, a worker could exit before all workers have received the digests.
         with contextlib.suppress(tf.errors.OpError):
             strategy.gather(digests, axis=0)
         names = [*values]
@@ -76,8 +74,8 @@ def agree(strategy, values):
 
 
 class SharedLog(keras.callbacks.Callback):
-    """Copies the first worker's log of each epoch to all workers. Without this copy, losses that differ in the last bit
-    could cause early stopping at different epochs."""
+    """Copies the first worker's log of each epoch to all workers.
+    Without this copy, losses that differ in the last bit could stop the workers at different epochs."""
 
     def __init__(self, strategy):
         super().__init__()

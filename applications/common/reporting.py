@@ -7,13 +7,13 @@ from applications.common.runs import write_text_atomically
 from applications.common.tables import figures_of
 from applications.common.training_curves import value_of
 
-# Below this validation KL, in nats, the report notes that a posterior hardly differs from its prior.
 COLLAPSED_NATS = 0.1
 
 
 def write_report(run, record, shown, lines, has_endpoints):
-    """Write report.txt and report.html of a `TrainingRun`. `record` is the content of metrics.json; `lines` is
-    the result of `Application.report`; `has_endpoints` says whether the command `export` works for this run."""
+    """Write report.txt and report.html of a `TrainingRun`.
+    `record`: content of metrics.json. `lines`: result of `Application.report`. `has_endpoints`: whether the command
+    `export` works for this run."""
     application, folder = run.application, run.folder
     summary, heading = application.summary(record["report"]), application.heading(record)
     figures, name = figures_of(application.columns, record), f"{record['model']}, seed {record['seed']}"
@@ -34,7 +34,7 @@ def write_report(run, record, shown, lines, has_endpoints):
 
 
 def trained(record):
-    """Return a line that states how long a run was trained, and how many parameters its model has."""
+    """Return a line on the epochs, steps and time of the training, and the number of parameters."""
     best_epoch = "" if record["epoch"] == record["epochs"] else f", weights of epoch {record['epoch']}"
     options = record["options"]
     start = f" (without the epochs of {options['start_from']})" if options["start_from"] else ""
@@ -50,8 +50,8 @@ def counts_of(name, report):
 
 
 def collapsed_posteriors(row):
-    """Return one line for each latent variable whose validation KL is nearly 0. If a KL has a positive lower bound
-    ("floor"), the KL minus this bound must be nearly 0. `row` is one epoch of history.csv."""
+    """Return a line for each latent variable whose validation KL is nearly 0.
+    If a KL has a positive minimum ("floor"), the KL minus the floor is used. `row` is a row of history.csv."""
     lines = []
     for name in row:
         value = value_of(row, name) if name.startswith("val_") and name.endswith("_kl") else None

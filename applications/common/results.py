@@ -1,4 +1,4 @@
-"""Writes and reads results files: small JSON files with the command, options and metrics of one comparison."""
+"""Writes and reads results files: JSON with the command, options and metrics of a comparison."""
 
 import dataclasses
 import json
@@ -10,32 +10,28 @@ from applications.common.errors import InputError
 from applications.common.program import config_of
 from applications.common.runs import write_text_atomically
 
-# Options of `compare` that do not affect its results.
 _PLACES = ("out", "jobs", "results", "train_values")
-# Options that differ between runs, or that do not affect the metrics.
 _PER_RUN = ("model", "seed", "out", "start_from", "export", "tensorboard")
 _STORED = ("epochs", "steps", "step_seconds", "train_seconds", "parameters", "report")
-# Entries of a report that are not metrics.
 _METADATA = ("options", "data", "data_digest", "split")
 _MAX_LENGTH = 100
-# Matches the options of `compare` that select runs.
+# Options of `compare` that select runs.
 _RUNS = re.compile(r" --(models|seeds|first-seed) .*?(?= --|$)")
 
 
 def write_results(comparison, path):
-    """Write the results of a comparison as JSON, one line per run; other runs in an existing file are preserved."""
+    """Write the results of a comparison as JSON. Keep other runs in an existing file."""
     application, previous, first = comparison.application, comparison.results_before, comparison.planned[0]
     default, first = _plain(config_of(application.program.default)), comparison.read(first, "metrics.json")
     if previous is not None and previous["data"] != _plain(first["data"]):
         raise InputError(f"--results: {path} contains results for different data; choose another file.")
-    # Maps the name and seed of a run to (options, figures). If an old record lacks an option, use the default.
+    # {(name, seed): (options, figures)}. Old records may lack options.
     records, environments = {}, []
     if previous is not None:
         environments.append(previous["environment"])
         for run in (run for seeds in previous["runs"].values() for run in seeds):
             records[run["name"], run["seed"]] = _plain(default | previous["options"] | run["options"]), run
     for run in comparison.planned:
-        # If a run starts from the weights of another run, add the CPU times of both runs.
         trained = filter(None, (run.options, run.start))
         record, *starts = (comparison.read(dataclasses.replace(run, options=x), "metrics.json") for x in trained)
         figures = {"name": run.name, "seed": run.seed, "options": {}}
@@ -66,8 +62,8 @@ def write_results(comparison, path):
 
 
 def results_before(program, options):
-    """Read the file `--results`, to which a comparison adds its runs; return `None` if the file does not exist. Raise
-    `InputError` if another command wrote the file: one table must not mix the runs of two commands."""
+    """Return the content of the file `--results`, or `None` if the file does not exist.
+    Raise `InputError` if another command wrote the file: one table must not mix the runs of two commands."""
     path = pathlib.Path(options.results)
     if not path.exists():
         return None
@@ -82,7 +78,7 @@ def results_before(program, options):
 
 
 def _joined(environments):
-    """Merge environment records: join distinct values with commas, and list the distinct commits."""
+    """Merge environment records. Distinct values are joined with commas."""
     versions = {
         name: ", ".join(dict.fromkeys(str(environment[name]) for environment in environments))
         for name in environments[0]
@@ -94,7 +90,7 @@ def _joined(environments):
 
 
 def read_results(path):
-    """Return the content of a results file, in which "runs" maps names of runs to lists of records, one per seed."""
+    """Return the content of a results file. "runs" maps names of runs to lists of records."""
     results, runs = json.loads(path.read_text(encoding="utf-8")), {}
     for run in results["runs"]:
         runs.setdefault(run["name"], []).append(run)
@@ -102,7 +98,7 @@ def read_results(path):
 
 
 def _command(program, options, models, **seeds):
-    """Return the `compare` command for `models`, without output paths. `seeds` overrides the seed options."""
+    """Return the `compare` command for `models`, without output paths. `seeds` overrides options."""
     words = ["python", "-m", program.name, "compare", "--models", *models]
     for field in dataclasses.fields(options):
         value = seeds.get(field.name, getattr(options, field.name))
@@ -122,7 +118,7 @@ def _words(name, value):
 
 
 def _plain(value):
-    """Return `value` as JSON values. Round floats to six significant digits, and omit lists with over 100 entries."""
+    """Return `value` as JSON values, with rounded floats and without long lists."""
     return json.loads(
         json.dumps(value),
         object_hook=lambda d: {name: x for name, x in d.items() if not isinstance(x, list) or len(x) <= _MAX_LENGTH},

@@ -1,4 +1,4 @@
-"""Reads and writes run folders: the files of a training run, which `train --resume` and other commands read."""
+"""Reads and writes run folders, which contain the files of training runs."""
 
 import collections.abc
 import contextlib
@@ -19,19 +19,16 @@ from applications.common.writers import lock
 
 _TEMPORARY = ".tmp-"
 _DATA = "data.sha256"
-# Weights that the report uses; written after each epoch.
 WEIGHTS = "weights.npz"
-# State of training, for `train --resume`.
 CHECKPOINT = "checkpoints/checkpoint.npz"
-# Losses and metrics, one row per epoch.
 HISTORY = "history.csv"
-# The codec as JSON. Some programs store vocabulary files instead.
 CODEC = "codec.json"
 
 
 class RunFolder:
-    """The folder of one training run, which contains a `config.yaml`. Use `open` to start or resume a run, and `load`
-    to read an existing run.
+    """The folder of one training run, which contains a `config.yaml`.
+
+    `open` starts or resumes a run. `load` reads an existing run.
 
     Args:
         path: Folder of an existing run.
@@ -51,7 +48,7 @@ class RunFolder:
 
     @classmethod
     def open(cls, path, config, resume=False, may_differ=(), update=dict):
-        """Start a run in a new or empty folder, or resume an existing run, and lock the folder for this process.
+        """Start a run in a new or empty folder, or resume a run. Lock the folder for this process.
 
         The arguments are those of `check`. Raises the errors of `check`, and `InputError` if the folder is locked.
         """
@@ -69,14 +66,14 @@ class RunFolder:
 
     @classmethod
     def check(cls, path, config, resume=False, may_differ=(), update=dict):
-        """Raise `InputError` if `open` cannot use the folder; return its stored options, or `None` for a new run.
+        """Return the stored options, or `None` for a new run; raise `InputError` if `open` would fail.
 
         Args:
             path: Folder of the run.
             config: Dictionary of the requested options.
-            resume: Whether to continue an existing run; if false, the folder must be new or empty.
-            may_differ: Names of options that may change when a run is resumed; `open` stores their new values.
-            update: Function that adds the options that are missing from the config.yaml of an earlier version.
+            resume: Whether to continue an existing run. If false, the folder must be new or empty.
+            may_differ: Names of options that may change when a run is resumed.
+            update: Function that adds missing options to the config.yaml of an earlier version.
         """
         path = pathlib.Path(path)
         stored = _read_config(path)
@@ -96,7 +93,7 @@ class RunFolder:
                 "another folder."
             )
         else:
-            # Convert the stored and the new options to YAML and back, because YAML turns tuples into lists.
+            # YAML turns tuples into lists, so convert the options to YAML and back.
             old, new = (yaml.safe_load(_dump(values)) for values in (update(stored), config))
             words = {name: (_words(old, name), _words(new, name)) for name in old | new if name not in may_differ}
             differing = [f"{x}: {a} in the folder, {b} requested" for x, (a, b) in words.items() if a != b]
@@ -122,12 +119,13 @@ class RunFolder:
         return path
 
     def num_epochs(self):
-        """Return the number of epochs trained so far, including the epochs of the run that --start-from names."""
+        """Return the number of epochs so far, including epochs of the run that --start-from names."""
         rows = self.history() if (self.path / HISTORY).exists() else []
         return int(rows[-1]["epoch"]) if rows else 0
 
     def history(self):
-        """Return the rows of history.csv, with `None` for empty cells; raise `InputError` if the file is damaged."""
+        """Return the rows of history.csv, with `None` for empty cells.
+        Raise `InputError` if the file is damaged."""
         path = self.path / HISTORY
         try:
             with open(path, encoding="utf-8", newline="") as file:
@@ -150,18 +148,18 @@ class RunFolder:
         """Return whether the run has a report for at least this many epochs."""
         try:
             options = json.loads((self.path / "metrics.json").read_text(encoding="utf-8"))["options"]
-            # If a finished run is resumed with more epochs, its old metrics.json remains until it finishes again.
-            # In earlier versions, the option stop_after ended a run before `epochs`.
+            # A resumed run may have an old metrics.json with fewer epochs. `stop_after` is an option of earlier
+            # versions.
             return min(options["epochs"], options.get("stop_after") or math.inf) >= epochs
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return False
 
     def has_data(self):
-        """Return whether the folder contains a digest of the data. If so, the run can be resumed."""
+        """Return whether the folder contains a digest of the data. The run can then be resumed."""
         return (self.path / _DATA).exists()
 
     def remember_data(self, digest):
-        """Store the digest of the data. Call this after the codec is saved: a run with a digest can be resumed."""
+        """Store the digest of the data. Save the codec first: a run with a digest can be resumed."""
         write_text_atomically(self.file(_DATA), digest + "\n")
 
     def require_data(self, digest):
@@ -175,7 +173,7 @@ class RunFolder:
 
 
 def digest_of(value):
-    """Return a SHA-256 digest of nested dictionaries, sets, sequences, data classes, strings, numbers and arrays."""
+    """Return a SHA-256 digest of nested containers, data classes, strings, numbers and arrays."""
     digest = hashlib.sha256()
     _feed(digest, value)
     return digest.hexdigest()
@@ -202,7 +200,7 @@ def _feed(digest, value):
 
 
 def write_text_atomically(path, text):
-    """Write a UTF-8 file atomically: if the process is killed or the disk is full, the old file remains."""
+    """Write a UTF-8 file. If the process is killed or the disk is full, the old file remains."""
     with replacing(path) as temporary, open(temporary, "x", encoding="utf-8", newline="") as file:
         file.write(text)
 
@@ -213,15 +211,16 @@ def write_lines(path, lines):
 
 
 def write_json(path, value, indent=2):
-    """Write plain values, NumPy numbers and arrays, paths and data classes as JSON, atomically. NaN and infinity become
-    null, because JSON cannot represent them. With `indent=None` the file is one line."""
+    """Write plain values, NumPy arrays, paths and data classes as JSON, atomically.
+    JSON cannot represent NaN and infinity, so they become null. With `indent=None`, the file is one line."""
     write_text_atomically(path, json.dumps(_plain(value), indent=indent, ensure_ascii=False) + "\n")
 
 
 @contextlib.contextmanager
 def replacing(path):
-    """Yield a temporary path beside `path`. If the block succeeds, the temporary file replaces `path`; otherwise it is
-    deleted. The message of an `OSError` names `path`, not the temporary file."""
+    """Yield a temporary path beside `path`.
+    If the block succeeds, the temporary file replaces `path`. Otherwise, it is deleted. The message of an `OSError`
+    names `path`, not the temporary file."""
     path = pathlib.Path(path)
     temporary = path.with_name(f"{_TEMPORARY}{os.getpid()}-{path.name}")
     try:
@@ -235,7 +234,7 @@ def replacing(path):
             error.filename = str(path)
         raise
     finally:
-        # On a read-only disk, deleting raises a second error, which would hide the first error.
+        # On a read-only disk, a second error would hide the first error.
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
     folder = os.open(path.parent, os.O_RDONLY)
@@ -246,7 +245,7 @@ def replacing(path):
 
 
 def _read_config(path):
-    """Return the dictionary in config.yaml, or `None` if the folder has no such file."""
+    """Return the dictionary in config.yaml, or `None` if there is no such file."""
     try:
         config = yaml.safe_load((path / "config.yaml").read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -267,5 +266,5 @@ def _words(options, name):
 
 
 def _plain(value, inf_nan="null"):
-    """Convert a value to JSON types: data classes to dictionaries, tuples and arrays to lists, paths to strings."""
+    """Convert a value to JSON types: data classes to dictionaries, arrays to lists, paths to strings."""
     return to_jsonable_python(value, fallback=lambda array: array.tolist(), inf_nan_mode=inf_nan)

@@ -8,8 +8,8 @@ import keras
 def draw_initial_weights(layers, seed):
     """Reinitialize the weights of built layers, so that they depend only on `seed` and the layers' names.
 
-    Nested models are included. The new weights of a layer come from a copy that is built from the layer's config. Every
-    layer needs an explicit name, because Keras numbers unnamed layers in the order of their creation.
+    Nested models are included. Every layer needs an explicit name, because Keras numbers unnamed layers in the order of
+    their creation. The new weights come from a copy, built from the layer's config.
     """
     for layer in layers:
         if isinstance(layer, keras.Model):

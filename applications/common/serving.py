@@ -12,20 +12,20 @@ import keras_vattn
 def in_graph(*signature):
     """Return a decorator that traces a function once, for tensors that match this signature.
 
-    AutoGraph is off because it doubles the time of the first call, so Python control flow must not depend on tensors.
+    AutoGraph is off, because it doubles the time of the first call. Python control flow must not depend on tensors.
     """
     return tf.function(input_signature=signature, autograph=False)
 
 
 def with_names(function, *names):
-    """Rename the arguments of a function, because TensorFlow names signature inputs after them. Return the function."""
+    """Rename the arguments of a function, and return it. TensorFlow names signature inputs after them."""
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     function.__signature__ = inspect.Signature([inspect.Parameter(name, kind) for name in names])
     return function
 
 
 class Untracked:
-    """Wraps an object, such as a Keras model, that a `tf.Module` stores but must not write to the SavedModel."""
+    """Wraps an object that a `tf.Module` stores but must not write to the SavedModel, such as a model."""
 
     def __init__(self, value):
         self.value = value
@@ -35,8 +35,8 @@ class Untracked:
 
 
 def mean_of_draws(model, log_probabilities, num_draws):
-    """Return a function (batch_index, *arguments) that computes log(mean(exp(`log_probabilities(*arguments)`))). The
-    mean is over `num_draws` samples of the stochastic layers. The seed of sample i is (`batch_index`, i)."""
+    """Return a function (batch_index, *arguments) that computes log(mean(exp(`log_probabilities(*arguments)`))).
+    The mean is over `num_draws` samples of the stochastic layers. Sample i has the seed (`batch_index`, i)."""
 
     @tf.function(reduce_retracing=True, autograph=False)
     def drawn(seed, *arguments):
@@ -53,8 +53,8 @@ def mean_of_draws(model, log_probabilities, num_draws):
 def noise_of(model, drops, draws=None):
     """Return a `keras_vattn.Sampler` for a model, or `None` if there is nothing to sample.
 
-    If `draws` is true, the sampler samples the attention. If `draws` is false and the model has dropout (`drops`), the
-    sampler samples the dropout. By default, `draws` is true for models with stochastic layers.
+    If `draws` is true, the sampler samples the attention. Otherwise, it samples the dropout if the model has dropout
+    (`drops`). By default, `draws` is true for models with stochastic layers.
     """
     draws = bool(keras_vattn.stochastic_layers(model)) if draws is None else draws
     return keras_vattn.Sampler(model, not draws, draws) if draws or drops else None
@@ -74,9 +74,8 @@ def model_endpoints(run, options=None):
 
 
 def save_module(module, names, path):
-    """Write a SavedModel whose endpoints are the functions `names`, with the first as the default. Return the sorted
-    names of all endpoints, including `serving_default`."""
-    # Do not trace the functions in advance, because TensorFlow traces every function again when it saves.
+    """Write a SavedModel whose endpoints are the functions `names`. The first is the default.
+    Return the sorted names of all endpoints, including `serving_default`."""
     functions = {name: getattr(module, name) for name in names}
     signatures = {"serving_default": functions[names[0]], **functions}
     try:

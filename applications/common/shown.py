@@ -4,7 +4,6 @@ import dataclasses
 
 import numpy as np
 
-# Name of the file that stores the examples in the folder of a run. The command `compare` reads this file.
 SHOWN = "shown.json"
 _MOST_SAMPLES = 100
 
@@ -33,8 +32,8 @@ class Shown:
     """Examples that a report displays, from one data split.
 
     Attributes:
-        samples: List of samples, each a list of (label, text) lines. To show the uncertainty of
-            each word, a text is a list of (word, nats). If the right answer is known, the last line is a `verdict`.
+        samples: List of samples. A sample is a list of lines (label, text). To show the uncertainty of each word, a
+            text is a list of (word, nats). If the right answer is known, the last line is a `verdict`.
         alignments: List of `Alignment`.
     """
 
@@ -42,21 +41,21 @@ class Shown:
     alignments: list = dataclasses.field(default_factory=list)
 
     def record(self):
-        """Return the content of shown.json: up to 100 random samples, and the alignments with rounded numbers."""
+        """Return the content of shown.json: up to 100 random samples, and rounded alignments."""
         samples = [self.samples[row] for row in random_rows(len(self.samples), _MOST_SAMPLES)]
         alignments = [dataclasses.asdict(alignment) for alignment in self.alignments]
         return {"samples": samples, "alignments": _rounded(alignments)}
 
     @classmethod
     def of(cls, record):
-        """Return the `Shown` in shown.json. Alignments without a source (from older versions) are skipped."""
+        """Return the `Shown` in shown.json, without alignments that have no source (older versions)."""
         names = [field.name for field in dataclasses.fields(Alignment)]
         alignments = [Alignment(*map(each.get, names)) for each in record["alignments"] if each["source"] is not None]
         return cls([[tuple(line) for line in sample] for sample in record["samples"]], alignments)
 
 
 def verdict(fault):
-    """Return a (label, text) line that says whether a sample is right. `fault` is the mistake, or "" if it is right."""
+    """Return a (label, text) line. `fault` is the mistake of a sample, or "" if the sample is right."""
     return "judged", f"wrong: {fault}" if fault else "right"
 
 
@@ -76,7 +75,7 @@ def random_rows(count, maximum):
 
 
 def sample_lines(samples, maximum):
-    """Return up to `maximum` random samples as lines for report.txt, and a blank line after them."""
+    """Return up to `maximum` random samples as lines for report.txt, and a blank line."""
     rows = random_rows(len(samples), maximum)
     return [*("; ".join(f"{label}: {text}" for label, text in samples[row]) for row in rows), ""]
 
@@ -87,8 +86,8 @@ def evenly(count, maximum):
 
 
 def joined(shown_by_model):
-    """Merge the `Shown` of several models into one `Shown`. The argument maps model names to `Shown`. Samples with the
-    same first line (the source) are merged. Alignments of the same sentence become panels of one plot."""
+    """Merge the `Shown` of several models, given as a dictionary, into one `Shown`.
+    Samples with the same first line (the source) are merged. Alignments of the same sentence share a plot."""
     samples, alignments = {}, {}
     for name, shown in shown_by_model.items():
         for place, sample in enumerate(shown.samples):
@@ -108,7 +107,7 @@ def joined(shown_by_model):
             merged.title += f" ({', '.join(names)})"
 
     def label_of(label, names):
-        # If a line is the same for all models, for example the source, omit the names of the models.
+        # Lines that are the same for all models, such as the source, omit the names of the models.
         return label if len(names) == len(shown_by_model) else f"{', '.join(names)}: {label}"
 
     samples = [[(label_of(label, names), text) for (label, text), names in x.values()] for x in samples.values()]

@@ -1,4 +1,4 @@
-"""Confidence intervals and significance tests for metrics of several seeds; corpus scores of resampled sentences."""
+"""Confidence intervals and significance tests over seeds, and corpus scores of resampled sentences."""
 
 import typing
 import warnings
@@ -8,7 +8,7 @@ import scipy.stats
 
 
 class Interval(typing.NamedTuple):
-    """A mean with the limits of its 95% confidence interval; the limits are NaN if there is only one value."""
+    """A mean and the limits of its 95% confidence interval. The limits of a single value are NaN."""
 
     mean: float
     low: float
@@ -16,36 +16,36 @@ class Interval(typing.NamedTuple):
 
 
 def corpus_score(metric, hypotheses, references):
-    """Return a function that maps an array of sentence indices to the sacrebleu corpus score of these sentences."""
-    # A corpus score needs only sums of counts per sentence. sacrebleu resamples with the same private methods.
+    """Return a function from an array of sentence indices to the sacrebleu score of these sentences."""
+    # sacrebleu resamples with these private methods: a corpus score needs only sums of counts.
     counts = np.asarray(metric._extract_corpus_statistics(hypotheses, [references]), np.float64)
     return lambda rows: metric._compute_score_from_stats(counts[rows].sum(axis=0).tolist()).score
 
 
 def mean_with_error(nats):
-    """Return the mean of an array in nats ("nats") and the standard error of this mean ("standard_error")."""
+    """Return the mean of an array in nats ("nats") and its standard error ("standard_error")."""
     return {"nats": float(np.mean(nats)), "standard_error": float(scipy.stats.sem(nats))}
 
 
 def mean_interval(values):
-    """Return an `Interval`: the mean of a list of values, one per seed, with limits from Student's t distribution."""
+    """Return an `Interval`: the mean of a list of values, with limits from Student's t distribution."""
     with warnings.catch_warnings():
-        # SciPy warns for a single value, which has no interval, and for equal values, whose interval has width 0.
+        # SciPy warns for a single value and for equal values.
         warnings.simplefilter("ignore", RuntimeWarning)
         interval = scipy.stats.ttest_1samp(values, 0.0).confidence_interval()
     return Interval(*map(float, (np.mean(values), *interval)))
 
 
 def paired_interval(first, second):
-    """Return the `Interval` of the differences first - second between two lists of values for the same seeds."""
+    """Return the `Interval` of the differences first - second between lists of values for equal seeds."""
     if len(first) != len(second):
         raise ValueError(f"Expected one pair of values per seed. Received: {len(first)} and {len(second)} values")
     return mean_interval(np.subtract(first, second))
 
 
 def paired_p(first, second):
-    """Return the two-sided p-value of a paired t-test over seeds. It is NaN for a single seed, 1 if all differences are
-    0, and NaN if all differences have the same value other than 0."""
+    """Return the two-sided p-value of a paired t-test over seeds.
+    If all differences are 0, it is 1. For a single seed, or if all differences are the same number, it is NaN."""
     differences = np.subtract(first, second)
     if len(differences) < 2 or np.ptp(differences) < 1e-12:
         return 1.0 if len(differences) > 1 and not differences.any() else float("nan")
@@ -53,7 +53,7 @@ def paired_p(first, second):
 
 
 def holm(p_values):
-    """Correct p-values for multiple tests (Holm 1979); return them in the same order. NaN does not count as a test."""
+    """Correct p-values for multiple tests (Holm 1979). NaN values are not counted as tests."""
     p_values = np.asarray(p_values, np.float64)
     indices = np.flatnonzero(~np.isnan(p_values))
     order = indices[np.argsort(p_values[indices], kind="stable")]

@@ -1,4 +1,4 @@
-"""Writes Markdown tables: metrics of one run, means over seeds for several models, and differences between models."""
+"""Writes Markdown tables: metrics of one run, means over seeds, and differences between models."""
 
 import dataclasses
 import math
@@ -7,7 +7,7 @@ import typing
 
 from applications.common.significance import mean_interval, paired_interval
 
-# Tables call attention weights "effectively deterministic" if their standard deviation is below this value.
+# Standard deviation of attention weights below which tables add "effectively deterministic".
 DETERMINISTIC = 1e-3
 
 
@@ -22,7 +22,7 @@ class Column:
         scale: Factor by which the metric is multiplied, for instance 100 for per cent.
         logarithm: Whether the table of differences compares logarithms, as for perplexities.
         differs: Whether the table of differences includes the column.
-        against: Path of the baseline's metric in the table of differences. Defaults to `None`, which selects `of`.
+        against: Path of the metric of the baseline in the table of differences. Defaults to `of`.
     """
 
     title: str
@@ -34,7 +34,7 @@ class Column:
     against: str | None = None
 
     def value(self, record):
-        """Return the metric of the column from a record, as a number or str; `None` if the record lacks it."""
+        """Return the metric of the column from a record, as a number or str, or `None` if it is missing."""
         value = self.of(record) if callable(self.of) else record
         for name in () if callable(self.of) else self.of.split("."):
             if isinstance(value, list):
@@ -44,7 +44,7 @@ class Column:
         return value * self.scale if isinstance(value, numbers.Real) and self.scale != 1.0 else value
 
     def cell(self, values):
-        """Return a cell: "-" if a value is missing, the first value if it is a str, else the mean and its interval."""
+        """Return the text of a cell: the mean and its interval, a str as it is, or "-" for missing values."""
         if any(value is None for value in values):
             return "-"
         if isinstance(values[0], str):
@@ -52,7 +52,7 @@ class Column:
         return interval_text(mean_interval(values), self.digits)
 
     def difference(self, values, baseline_values):
-        """Return the text of a cell: mean and interval of paired differences from the baseline; "-" if undefined."""
+        """Return the mean and interval of paired differences from the baseline as text, or "-"."""
         if any(value is None or isinstance(value, str) for value in (*values, *baseline_values)):
             return "-"
         if self.logarithm:
@@ -70,7 +70,7 @@ def main_table(columns, records, first=("model",), first_of=lambda name: (name,)
     """Return a table with a row per model that shows means over seeds with 95% intervals.
 
     Args:
-        columns: `Column`s; a column is omitted if no record contains its metric.
+        columns: `Column`s. A column is omitted if no record contains its metric.
         records: Dictionary from the name of a model to a list of records, one per seed.
         first: Headings of the columns to the left of the metrics.
         first_of: Function from the name of a model to the cells in the columns `first`.
@@ -86,7 +86,7 @@ def main_table(columns, records, first=("model",), first_of=lambda name: (name,)
 
 
 def difference_table(columns, records, baseline):
-    """Return a table with a row per model: paired differences from the baseline, averaged over seeds."""
+    """Return a table with a row per model: mean paired differences from the baseline."""
     cells = {"model": [name for name in records if name != baseline]}
     for column in (column for column in _available(columns, records) if column.differs):
         baseline_column = dataclasses.replace(column, of=column.against or column.of)
@@ -108,7 +108,7 @@ def titled(title, text):
 
 
 def table(heads, rows):
-    """Return a Markdown table with the headings `heads`; cells are padded to the width of their column."""
+    """Return a Markdown table with the headings `heads` and padded cells."""
     lines = [[str(cell).replace("|", r"\|") for cell in row] for row in (heads, *rows)]
     widths = [max(3, *map(len, column)) for column in zip(*lines, strict=True)]
     lines.insert(1, ["-" * width for width in widths])
@@ -124,7 +124,8 @@ def interval_text(interval, digits=3):
 
 
 def title_from(name, title_of):
-    """Return a title for an entry of `compare --models`, MODEL[@START][:options]; `title_of` maps models to titles."""
+    """Return a title for an entry of `compare --models`: MODEL[@START][:options].
+    `title_of` maps models to titles."""
     model, at, rest = name.partition("@")
     start, colon, options = (rest if at else model).partition(":")
     title = title_of(model.partition(":")[0]) + (f", from {title_of(start)}" if at else "")
@@ -137,7 +138,7 @@ def out_of(share, count):
 
 
 def spread(deviation):
-    """Format a standard deviation of sampled attention weights; add a remark if it is nearly 0. `None` stays `None`."""
+    """Format a standard deviation of attention weights, with a remark if it is nearly 0. Keep `None`."""
     if deviation is None:
         return None
     return f"{deviation:.1e}, effectively deterministic" if deviation < DETERMINISTIC else f"{deviation:.4f}"

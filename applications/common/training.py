@@ -29,8 +29,10 @@ from keras_vattn.plots.chart import require_altair
 
 
 class TrainingRun(Run):
-    """A `Run` during training. A program's function `train(options)` calls the methods `read`, `build`, `schedule`,
-    `open`, `fit` and `finish` in this order. After `build`, `train` sets the initial weights and compiles the model.
+    """A `Run` during training.
+
+    A program's function `train(options)` calls the methods `read`, `build`, `schedule`, `open`, `fit` and `finish` in
+    this order. After `build`, the function sets the initial weights and compiles the model.
 
     Args:
         program: `Program`.
@@ -40,11 +42,11 @@ class TrainingRun(Run):
     def __init__(self, program, options):
         require_altair()
         self._cpu_start = time.process_time()
-        # TensorFlow requires that a strategy is created before any computation.
+        # TensorFlow requires that the strategy is created before any computation.
         self.strategy = strategy_of(options.fit.strategy)
         self.is_first = self.strategy.extended.should_checkpoint
         if not self.is_first:
-            # Copy the folder now. The first worker waits for this worker in `agree`, and may then change the folder.
+            # Copy the folder before `agree`: afterwards, the first worker may change it.
             options = with_values(options, {"out": worker_folder(options.run.out, keep=options.run.resume)})
         places = {"out", "start_from", *(name for name, kind in fields_of(type(options)).items() if is_file(kind))}
         values = {f"--{name.replace('_', '-')}": x for name, x in config_of(options).items() if name not in places}
@@ -55,13 +57,14 @@ class TrainingRun(Run):
         set_up(options)
 
     def read(self, fit_codec=None):
-        """Read and encode the data; return the training and the validation split.
+        """Read and encode the data. Return the training and the validation split.
 
-        `fit_codec(options, training_split)`, if given, returns the codec of a new run. A resumed run loads its stored
-        codec instead. A run with --start-from loads the codec of the run that --start-from names.
+        `fit_codec(options, training_split)` returns the codec of a new run. A resumed run loads its own codec. A run
+        with
+        --start-from loads the codec of the run that --start-from names.
         """
         application, options = self.application, self.options
-        # A run with --embeddings or --weights may still use the built-in data.
+        # The options --embeddings and --weights name no data, so the built-in data may still be used.
         files = {name for name, kind in fields_of(type(options)).items() if is_file(kind)} - {"embeddings", "weights"}
         named = any(values_of(options)[name] for name in files)
         source = "" if named else "; no data files given; using built-in data"
@@ -80,7 +83,7 @@ class TrainingRun(Run):
         self.data = {
             name: application.encode(options, self.codec, part, training=name == "train") for name, part in data.items()
         }
-        # Reset the seed, so that random numbers drawn while reading the data do not affect the initial weights.
+        # Reading may draw random numbers, which must not affect the initial weights.
         keras.utils.set_random_seed(options.run.seed)
         return self.data["train"], self.data["valid"]
 
@@ -100,8 +103,8 @@ class TrainingRun(Run):
         return self.folder is None or not (self.folder.path / runs.CHECKPOINT).exists()
 
     def schedule(self, num_batches, learning_rate=None):
-        """Compute `num_steps` from the number of training batches per epoch; `learning_rate` overrides the option.
-        Raises `InputError` before any expensive work if the options and the number of steps contradict each other."""
+        """Compute `num_steps` from the training batches per epoch. `learning_rate` overrides the option.
+        Raises `InputError` if the options and the number of steps contradict each other."""
         options = self.options
         if not num_batches:
             raise InputError("The data contain no training examples.")
@@ -124,7 +127,7 @@ class TrainingRun(Run):
         return record["epoch"] * self.num_batches + record["step"]
 
     def open(self):
-        """Create the run's folder, or check an existing folder. Call this after setting the initial weights."""
+        """Create the run's folder, or check an existing folder. Set the initial weights first."""
         options, program = self.options, self.application.program
         if self.is_new and options.run.start_from is not None:
             print(f"{self._num_shared_weights()} weights are copied from {options.run.start_from}", flush=True)
@@ -137,7 +140,7 @@ class TrainingRun(Run):
             self.codec.save(self.folder)
         else:
             runs.write_json(self.folder.file(runs.CODEC), self.codec)
-        # Store the digest after the codec, because the digest marks a folder that can be resumed.
+        # Store the digest last: it marks a folder that can be resumed.
         self.folder.remember_data(self._digest)
         self._reports = {name: getattr(part, "report", {}) for name, part in self.data.items()}
         for name, report in self._reports.items():
@@ -145,7 +148,7 @@ class TrainingRun(Run):
                 print(counts_of(name, report), flush=True)
 
     def _num_shared_weights(self):
-        """Return how many weights `fit` will copy from the run that --start-from names."""
+        """Return the number of weights to copy from the run of --start-from."""
         _, names, arrays, _ = self._start
         shapes = {name: array.shape for name, array in zip(names, arrays, strict=True)}
         shared = [weight for weight in self.models.training.weights if weight.path in shapes]
@@ -163,19 +166,19 @@ class TrainingRun(Run):
         return optimizer_of(self.options.fit, self.num_batches, self.num_steps, self._learning_rate)
 
     def fit(self, batches_from, valid, callbacks=(), score=lambda row: row["val_loss"], patience_score=None):
-        """Restore the saved state, if any, into the compiled model, and train it to the end of the run.
+        """Train the compiled model to the end of the run, from the saved state if there is one.
 
         Args:
             batches_from: Function that takes the index of an epoch (0 for the first) and returns a dataset with the
                 training batches of this and all later epochs. Each batch is split between the replicas.
             valid: Validation batches.
-            callbacks: Callbacks of the program; their additions to the logs are stored in the history.
+            callbacks: Callbacks of the program. The values that they add to the logs are stored in the history.
             score: Function of a row of the history; smaller is better. It selects the best weights and controls the
                 schedule "plateau". Defaults to the validation loss.
-            patience_score: Like `score`, but only for early stopping; `None` means `score`. Defaults to `None`.
+            patience_score: Like `score`, but only for early stopping. Defaults to `score`.
         """
         options, model, total = self.options.fit, self.models.training, self.num_steps
-        # Create all variables first, because creating variables during tracing causes a retrace.
+        # Variables that are created during tracing would cause a retrace.
         with self.scope():
             model.optimizer.build(model.trainable_variables)
             distribute.prepare(model)
@@ -190,7 +193,7 @@ class TrainingRun(Run):
             print(f"resuming after epoch {checkpoint.epoch}, step {checkpoint.step}", flush=True)
         _check_steps(self.options, done, total)
         if done < total:
-            # If --max-steps cut an epoch short, remove its row from the history: this run continues the epoch.
+            # If --max-steps cut an epoch short, its row is in the history, but this run continues the epoch.
             checkpoint.rows = [row for row in checkpoint.rows if row["epoch"] <= checkpoint.epoch]
         checkpoint.write_history()
         plateau = Plateau(checkpoint, options, score, patience_score or score)
@@ -203,7 +206,7 @@ class TrainingRun(Run):
         num_full_epochs = total // self.num_batches
         while checkpoint.steps_taken < total and not plateau.ends_after(checkpoint.rows):
             first, skipped = checkpoint.epoch, checkpoint.step
-            # Keras's `fit` runs the same number of steps in each epoch, so a shorter epoch needs a `fit` of its own.
+            # One call of `fit` would run the same number of steps in each epoch, also in a shorter epoch.
             is_full = not skipped and first < num_full_epochs
             steps = min(self.num_batches, total - first * self.num_batches) - skipped
             model.fit(
@@ -222,16 +225,15 @@ class TrainingRun(Run):
         return runs.digest_of([self.checkpoint.steps_taken, *arrays])
 
     def finish(self):
-        """Evaluate the trained model and write all files of a finished run. Workers other than the first do nothing."""
+        """Evaluate the model and write all files of a finished run. Only the first worker does this."""
         application, options, folder, rows = self.application, self.options, self.folder, self.checkpoint.rows
         if not self.is_first:
             return
         if options.fit.strategy == "multi_worker":
-            # Rebuild the model outside the strategy. A model built under the strategy would wait for other workers.
+            # A model built under the strategy would wait for other workers.
             self.models = application.build_models(options, self.codec)
         model = self.models.training
         best = put_weights(model, folder.path / runs.WEIGHTS)
-        # Save the model without its optimizer: the checkpoint contains the state of the optimizer.
         model.optimizer, model.compiled = None, False
         with runs.replacing(folder.file("model.keras")) as temporary:
             model.save(temporary)
@@ -245,10 +247,9 @@ class TrainingRun(Run):
             "report": figures,
             "epoch": best["epoch"],
             "history": best["row"],
-            # Exclude the first epoch, because its time includes tracing.
+            # Without the first epoch, whose time includes tracing.
             "step_seconds": float(np.median([row["step_seconds"] for row in rows[1:] or rows])),
             "train_seconds": sum(row["seconds"] for row in rows),
-            # CPU time of all threads of the process, including the evaluation above.
             "cpu_seconds": self.checkpoint.cpu_seconds(),
             "epochs": rows[-1]["epoch"],
             "steps": self.checkpoint.steps_taken,
@@ -267,7 +268,7 @@ class TrainingRun(Run):
         if endpoints is not None and options.run.export:
             save_module(*endpoints, folder.file("saved_model"))
         write_report(self, record, shown, lines, endpoints is not None)
-        # Write this file last: its presence marks the folder as complete.
+        # Write this file last: it marks the run as finished.
         runs.write_json(folder.file("metrics.json"), record)
         delete_aside(folder.path)
         unlock()
@@ -282,7 +283,7 @@ def set_up(options):
 
 
 def load_run(application, path):
-    """Load a trained run from its folder; return a `Run` whose `data` is empty."""
+    """Return the trained `Run` in a folder. Its `data` is empty."""
     folder = runs.RunFolder.load(path)
     options = application.program.options_of(folder)
     folder.require_weights()
@@ -294,7 +295,7 @@ def load_run(application, path):
 
 
 def put_weights(model, path):
-    """Load weights.npz into a model, and return the JSON record in it. Raise `InputError` if shapes differ."""
+    """Load weights.npz into a model. Return its record; raise `InputError` if shapes differ."""
     _, weights, record = read_weights(path)
     if [weight.shape for weight in weights] != [tuple(weight.shape) for weight in model.weights]:
         raise InputError(f"{path} does not fit the model in config.yaml. Restore the original files, or train again.")

@@ -7,8 +7,9 @@ from keras_vattn.plots.text import write
 
 
 def training_curves(histories, curves, path=None):
-    """Plot each loss, KL and quality metric over the epochs in a panel of its own, with one curve per model (Bahuleyan
-    et al. 2018, figures 4 and 5).
+    """Plot each loss, KL and quality metric over the epochs, in one panel each.
+
+    A panel has one curve per model, as in figures 4 and 5 of Bahuleyan et al. 2018.
 
     Args:
         histories: Dictionary from the name of a model to a list of histories, one per seed. A history is the list of
@@ -41,7 +42,6 @@ def training_curves(histories, curves, path=None):
                 axes.fill_between(epochs, mean - deviation, mean + deviation, color=color, alpha=0.18, linewidth=0)
         axes.set_xlabel("epoch")
         axes.xaxis.get_major_locator().set_params(integer=True)
-        # Tick labels show the values themselves, not their differences from an offset.
         axes.ticklabel_format(axis="y", useOffset=False)
         write(axes.set_title, label, fontsize=11)
         axes.grid(color="0.9", linewidth=0.6)
@@ -54,7 +54,7 @@ def training_curves(histories, curves, path=None):
 
 
 def _labels(histories, curves):
-    """Return a dictionary {column of history.csv: label} of the columns to plot: losses, KLs and `curves`."""
+    """Return a dictionary from columns of history.csv to labels: losses, KLs and `curves`."""
     rows = [row for seeds in histories.values() for rows in seeds for row in rows]
     columns = {name for row in rows for name in row}
     labels = {"loss": "loss, training (nats)", "val_loss": "loss, validation (nats)"}
@@ -67,15 +67,15 @@ def _labels(histories, curves):
 
 
 def value_of(row, column):
-    """Return a value from a row of history.csv, or `None` if it is missing, NaN or infinite. For a KL with a
-    positive minimum (a "floor"), the value is the KL minus the floor."""
+    """Return a value from a row of history.csv, or `None` if it is missing, NaN or infinite.
+    For a KL with a positive minimum (a "floor"), the value is the KL minus the floor."""
     above = row.get(f"{column}_above_floor")
     value = row.get(column) if above is None else above
     return value if value is not None and np.isfinite(value) else None
 
 
 def _curve(seeds, column):
-    """Return the epochs of a curve, and the column's mean and standard deviation over seeds at each epoch."""
+    """Return the epochs, and the means and standard deviations over seeds."""
     values = {}
     for row in sorted((row for rows in seeds for row in rows), key=lambda row: row["epoch"]):
         if value_of(row, column) is not None:

@@ -1,4 +1,4 @@
-"""Computes uncertainty metrics from sampled predictions, and gradient norms of the likelihood and of the KL.
+"""Computes uncertainty metrics from samples, and gradient norms of the likelihood and the KL.
 
 Shapes: M samples, N examples, C classes.
 """
@@ -12,7 +12,7 @@ from keras_vattn import metrics, random
 
 
 def calibration(draws, labels):
-    """Return metrics of the mean prediction. `draws`: sampled predictions (M, N, C). `labels`: true classes (N,)."""
+    """Return metrics of the mean of sampled predictions `draws` (M, N, C). `labels`: classes (N,)."""
     return {
         "nll": metrics.negative_log_likelihood(draws, labels),
         "brier": metrics.brier_score(draws, labels),
@@ -22,8 +22,8 @@ def calibration(draws, labels):
 
 
 def means(draws):
-    """Return the predictive entropy and the mutual information of sampled probabilities (M, N, C), each averaged over
-    the examples, in nats."""
+    """Return the predictive entropy and the mutual information of sampled probabilities (M, N, C).
+    Both are averaged over the examples, in nats."""
     return {
         "entropy": float(metrics.predictive_entropy(draws).mean()),
         "mutual_information": float(metrics.mutual_information(draws).mean()),
@@ -31,7 +31,7 @@ def means(draws):
 
 
 def gradient_norms(model, inputs, value_of, drops):
-    """Return the gradient norms of the log-likelihood in training mode ("likelihood") and of the weighted KL ("kl").
+    """Return the gradient norms of the log-likelihood ("likelihood") and of the weighted KL ("kl").
 
     `value_of` maps the model's outputs to the log-likelihood of each example. `drops`: whether the model has dropout.
     """
@@ -41,7 +41,7 @@ def gradient_norms(model, inputs, value_of, drops):
         noise = keras_vattn.Sampler(model, dropout=True).drawn_from(random.as_seed(0))
     with noise, tf.GradientTape(persistent=True) as tape:
         likelihood = tf.reduce_mean(value_of(model(inputs, training=True)))
-        # Inference mode uses the final KL weight. Training mode would need the annealing step, which weights.npz lacks.
+        # In training mode, the KL weight would depend on the annealing step, which weights.npz lacks.
         model(inputs, training=False)
         divergence = sum(keras_vattn.divergences(model, weighted=True).values(), tf.zeros(()))
     norms = {}

@@ -1,7 +1,7 @@
 """Locks run folders, so that only one process writes into a folder, and renames runs that are being overwritten.
 
-The lock is a `flock` on the folder itself. It needs no lock file, survives renaming, and is released when the process
-ends or is killed. On file systems without `flock`, the folder is not locked. This module does not import TensorFlow.
+The lock is a `flock` on the folder itself, and is released when the process ends. On file systems without `flock`,
+folders are not locked. This module does not import TensorFlow.
 """
 
 import contextlib
@@ -13,12 +13,11 @@ import tempfile
 
 from applications.common.errors import InputError
 
-# File descriptors of folders that this process has locked.
 _locked = []
 
 
 def lock(path):
-    """Lock a run folder until this process calls `unlock`. Raise `InputError` if another process has locked it."""
+    """Lock a run folder until `unlock`. Raise `InputError` if another process has locked it."""
     _locked.append(_flock(path, fcntl.LOCK_EX))
 
 
@@ -35,8 +34,8 @@ def unlock():
 
 
 def _flock(path, operation):
-    """Open a folder, lock it with `flock`, and return its file descriptor."""
-    # Python does not pass this descriptor on to subprocesses, so they cannot hold the lock.
+    """Open a folder, lock it, and return its file descriptor."""
+    # Python does not pass this descriptor on to subprocesses.
     descriptor = os.open(path, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, operation | fcntl.LOCK_NB)
@@ -46,7 +45,7 @@ def _flock(path, operation):
             f"{path} is being written by another process. Wait until it has ended, or choose another folder."
         ) from error
     except OSError:
-        # Continue without a lock on network file systems that cannot lock folders.
+        # Some network file systems cannot lock folders.
         pass
     return descriptor
 
@@ -72,7 +71,7 @@ def aside_of(path):
 
 
 def set_aside(path):
-    """Rename the folder of a run that `--overwrite` replaces. The old run remains until the new run has finished.
+    """Rename the folder of a run that `--overwrite` replaces. `delete_aside` deletes the renamed run.
 
     If the run in `path` is unfinished and the run in `aside_of(path)` is finished, delete the unfinished run instead.
     """
@@ -89,7 +88,7 @@ def set_aside(path):
 
 
 def delete_aside(path):
-    """Delete the run that `set_aside` renamed, if any. If the run cannot be deleted, it remains; no error is raised."""
+    """Delete the run that `set_aside` renamed, if any. If this fails, the run remains."""
     aside = aside_of(path)
     if _is_run(aside):
         with contextlib.suppress(InputError, OSError):
@@ -98,14 +97,14 @@ def delete_aside(path):
 
 def _delete(folder):
     require_unlocked(folder)
-    # Delete config.yaml last: if the process is killed, the folder still counts as a run, and can be deleted later.
+    # Delete config.yaml last: without it, a partly deleted folder would no longer count as a run.
     for entry in sorted(folder.iterdir(), key=lambda entry: entry.name == "config.yaml"):
         shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
     folder.rmdir()
 
 
 def require_aside_unused(path):
-    """Raise `InputError` if `aside_of(path)` exists and is not a run, because `set_aside` replaces only runs."""
+    """Raise `InputError` if `aside_of(path)` exists and is not a run."""
     aside = aside_of(path)
     if aside.exists() and not _is_run(aside):
         raise InputError(f"--overwrite: cannot rename the old run, because {aside} exists. Rename that folder.")
