@@ -4,24 +4,26 @@ from keras_vattn.alignments.priors import ContextualPrior, FixedPrior
 class Alignment:
     """Base class of the alignments. An alignment maps logits to a distribution over source positions.
 
-    A reparameterised alignment adds noise to the logits, in log space, and applies a softmax. All arrays are float32.
-    The argument `keys`, a `keras_vattn.Keys`, defines which logits belong to the same query and which are masked. The
-    shape of the logits is (B, T, S), (B, H, T, S) with heads, or (E,) for the edges of a graph. An alignment therefore
-    reduces and broadcasts with the methods of `keys`, not along a fixed axis.
+    All arrays are float32. Logits have shape (B, T, S), (B, H, T, S) with heads, or (E,) for the edges of a graph. The
+    keys are not always the last axis, so use the methods of the argument `keys`, a `keras_vattn.Keys`, to sum and
+    broadcast.
 
-    This base class is deterministic. A subclass overrides some methods, and sets `is_stochastic` if it draws. To
-    support a KL(q || p), it defines `posterior`, which maps logits to a TensorFlow Probability distribution of the
-    unnormalised weights S. If a call gets posterior logits, `posterior` computes q from these logits, and p from the
-    scores. Otherwise, `posterior` computes q from the scores, and a `Prior` defines p. The loss is
-    `tfd.kl_divergence(q, p)` if TensorFlow Probability has registered this KL. If not, the loss is log q(S) - log p(S)
-    at a draw from q. If the call does not sample, the loss is the mean of this difference over 16 fixed draws from q.
+    This base class is deterministic. A subclass that draws sets `is_stochastic` to `True`. A subclass that supports a
+    KL defines `posterior`, which maps logits to a distribution of the unnormalised weights S. The KL compares the
+    posterior q and the prior p, two distributions of S:
 
-    An alignment is serialised like every Keras object: `get_config` returns the constructor's arguments, and the class
-    is registered with `keras.saving.register_keras_serializable`.
+    - With posterior logits, q is computed from the posterior logits and p from the scores.
+    - Without posterior logits, q is computed from the scores, and a `keras_vattn.Prior` defines p.
+
+    The loss is `tfd.kl_divergence(q, p)` if TensorFlow Probability has registered this KL. Otherwise, the loss is
+    log q(S) - log p(S) at a draw S from q. A call that does not sample uses the mean over 16 fixed draws.
+
+    `get_config` returns the constructor's arguments. To save models with a subclass, register the subclass with
+    `keras.saving.register_keras_serializable`.
 
     Attributes:
         kl_estimator: `"sampled"` to estimate the KL as log q(S) - log p(S) at a draw, even if a closed form exists.
-        kl_of: `"weights"` for a KL of the normalised weights. Then q and p must be distributions on the simplex, or
+        kl_of: `"weights"` for a KL of the normalised weights. This option needs distributions on the simplex, or
             instances of `keras_vattn.distributions.RowDistribution` that define `normalized()`.
         priors: Dictionary from the names "fixed" and "contextual" to prior classes.
 
@@ -37,12 +39,13 @@ class Alignment:
     kl_estimator = "analytic"
     kl_of = "draws"
     priors = {"fixed": FixedPrior, "contextual": ContextualPrior}
-    # Whether a KL is defined for the alignment. If not, the alignment accepts neither a prior nor posterior logits.
+    # If `False`, the alignment accepts neither a prior nor posterior logits.
     takes_divergence = True
 
     def noise(self, shape, seed):
-        """Return the noise for all steps of a loop: a tensor, a dictionary of tensors, or `None` if the alignment has
-        no noise. The shape of each tensor begins with `shape[:-1]`.
+        """Return random noise for the logits: a tensor, a dictionary of tensors, or `None`.
+
+        The shape of each tensor begins with `shape[:-1]`.
 
         Args:
             shape: Shape of the logits.
@@ -51,12 +54,14 @@ class Alignment:
         return None
 
     def at_step(self, step):
-        """Return a dictionary of scalars, such as a temperature, that depend on `step`, the number of training calls.
-        The scalars are added to the noise dictionary and passed to `posterior`."""
+        """Return a dictionary of scalars that change in training, such as a temperature.
+
+        The scalars are added to the noise dictionary and passed to `posterior`. `step` is the number of training calls.
+        """
         return {}
 
     def perturb(self, logits, noise, keys):
-        """Return the logits with the noise added, as input for `normalize`. If `noise` is `None`, add no noise."""
+        """Add the noise to the logits, or nothing if `noise` is `None`."""
         return logits
 
     def normalize(self, perturbed, noise, keys):
@@ -64,16 +69,17 @@ class Alignment:
         return keys.softmax(perturbed)
 
     def posterior(self, logits, keys):
-        """Return q, a TensorFlow Probability distribution of the unnormalised weights S. An event is one weight, or all
-        weights of a query. The scalars from `at_step` are passed as additional keyword arguments."""
+        """Return q, a TensorFlow Probability distribution whose event is one weight, or all weights of a query.
+
+        The scalars from `at_step` are passed as keyword arguments.
+        """
         raise ValueError(
             f"A KL needs the method `posterior`, which {type(self).__name__} does not define: define it, or use "
             "prior=None and pass no posterior logits."
         )
 
     def divergence_floor(self, prior, p, logits, keys):
-        """Return the smallest KL that any q and any prior network can reach: one float32 value per query, or `None` if
-        this value is 0 or unknown. The log also shows the KL minus this floor.
+        """Return the smallest possible KL of each query in float32, or `None` if the minimum is 0 or unknown.
 
         Args:
             prior: The `Prior`.

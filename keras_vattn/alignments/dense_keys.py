@@ -5,7 +5,6 @@ from keras_vattn.alignments.keys import Keys
 from keras_vattn.support.masks import LOWEST, both
 from keras_vattn.support.products import matmul
 
-# Maximum number of keys for which `of_count` looks up the values of its function in a table.
 _LONGEST_TABLE = 4096
 
 
@@ -27,7 +26,7 @@ class DenseKeys(Keys):
         self.valid = mask
 
     def without_hidden(self, logits):
-        """Return `DenseKeys` that also mask the keys whose logit is the most negative finite number."""
+        """Return `DenseKeys` that also mask keys whose logit is the lowest finite float32."""
         return DenseKeys(both(self.valid, ops.logical_not(ops.cast(logits, "float32") <= LOWEST)))
 
     def sum(self, x):
@@ -53,26 +52,25 @@ class DenseKeys(Keys):
         num_keys = like.shape[-1]
         if num_keys is None or num_keys > _LONGEST_TABLE:
             return super().of_count(function, like)
-        # There are only S + 1 possible counts, so evaluate the function once for each count, not for every row.
+        # Evaluating the function for every row would be slower: there are only S + 1 possible counts.
         counts = [num_keys] if self.valid is None else range(num_keys + 1)
         with tf.init_scope():
             table = function(tf.constant(counts, "float32")).numpy()
         return table[0] if self.valid is None else tf.gather(table, ops.cast(self.count(like), "int64"))
 
     def _weights(self, num_keys):
-        """Return the mask in float32, broadcast to `num_keys` along the last axis."""
         valid = ops.cast(self.valid, "float32")
         return ops.broadcast_to(valid, (*ops.shape(valid)[:-1], num_keys))
 
     def softmax(self, logits):
-        # Unlike keras.ops.softmax, this function accepts a single key without a warning.
+        # `keras.ops.softmax` would warn about a single key.
         return self.where_valid(tf.nn.softmax(self.mask_out(logits)), 0.0)
 
     def log_softmax(self, logits):
         return self.where_valid(ops.log_softmax(self.mask_out(logits), axis=-1), 0.0)
 
     def average(self, value):
-        """Average vectors over the valid keys of each row: (B, S, D) -> (B, T or 1, D), float32."""
+        """Return the mean of the valid keys' vectors (B, S, D) for each row, float32 (B, T or 1, D)."""
         value = ops.cast(value, "float32")
         if self.valid is None:
             return ops.divide_no_nan(ops.sum(value, axis=-2, keepdims=True), self.count(value[..., 0]))
@@ -89,5 +87,5 @@ class DenseKeys(Keys):
         x = self.mask_out(x)
         if x.shape[-1] == 0:
             return x
-        # `ops.argmax` is slow on a GPU: it detects -0.0 with int32 operations, which TensorFlow runs on the CPU.
+        # `ops.argmax` would be slow on a GPU, because TensorFlow runs some of its operations on the CPU.
         return self.zero_masked(ops.one_hot(tf.argmax(x, axis=-1), ops.shape(x)[-1], dtype="float32"))

@@ -14,14 +14,15 @@ from keras_vattn.support.validation import number
 class Dirichlet(Alignment):
     """Dirichlet alignment, the relaxed latent alignment of Deng et al. 2018, section 4.
 
-    Masked positions are excluded from the distribution. Inference uses the mean of the weights. Samples of the
-    weights are normalised Gamma draws, whose logarithms stay finite for small alpha. The Gamma draws have implicit
-    gradients with respect to alpha (Figurnov et al. 2018).
+    Masked positions are excluded from the distribution. Inference uses the mean of the weights. Samples of the weights
+    are normalised Gamma draws, which stay finite for small alpha. The draws have implicit gradients with respect to the
+    concentrations alpha (Figurnov et al. 2018).
 
-    The KL between two Dirichlets has a closed form, which is computed in float32 without cancellation. A smooth clamp
-    limits log alpha to [min_log_concentration, max_log_concentration]. The prior names "fixed" and "contextual" select
-    a `DirichletPrior`, whose log alpha has the same limits. If you pass posterior logits, they are log alpha of q, and
-    the scores are log alpha of p.
+    The logits phi are log alpha. A smooth clamp limits log alpha to [min_log_concentration, max_log_concentration].
+
+    The KL between two Dirichlets q and p has a closed form. The prior names "fixed" and "contextual" select a
+    `DirichletPrior`, whose log alpha has the same limits. With posterior logits, q uses the posterior logits and p uses
+    the scores.
 
     Formula:
         w_t ~ "Dirichlet"(alpha_t), quad alpha_(t,s) = exp("clamp"(phi_(t,s)))
@@ -72,7 +73,7 @@ class Dirichlet(Alignment):
         return random.log_gamma(concentration + 1.0, noise["gamma"]) + ops.log(noise["uniform"]) / concentration
 
     def posterior(self, logits, keys):
-        # Masked logits are not part of the distribution, and may even be NaN, so set them to 0.
+        # Masked logits may be NaN.
         return distributions.Dirichlet(ops.exp(self._clamp(keys.zero_masked(logits))), keys)
 
     def _clamp(self, logits):

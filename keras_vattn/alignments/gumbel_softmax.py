@@ -10,21 +10,22 @@ from keras_vattn.support.validation import boolean, positive_number
 class GumbelSoftmax(Alignment):
     """Gumbel-softmax alignment: a relaxed draw from the categorical distribution of the logits.
 
-    See Jang et al. 2017 and Maddison et al. 2017. The code of Deng et al. 2018 calls this alignment "gumbel". As tau
-    goes to 0, the weights become one-hot draws from softmax(phi). Inference uses softmax(phi), which is the mean of the
-    weights only in this limit.
+    See Jang et al. 2017 and Maddison et al. 2017. The code of Deng et al. 2018 calls this alignment "gumbel".
 
-    The KL of the relaxed distribution has no closed form, so the layer uses the KL of the underlying categorical
-    distributions as a surrogate. With a `ContextualPrior`, p is the distribution Psi that its network computes from the
-    keys. With a `FixedPrior`, p is uniform over the valid keys.
+    As the temperature tau goes to 0, the weights become one-hot draws from softmax(phi), where phi are the logits.
+    Inference uses softmax(phi). For larger tau, softmax(phi) differs from the mean of the weights.
+
+    The KL of the relaxed distribution has no closed form. The layer uses the KL(q || p) of categorical distributions
+    instead. With a `FixedPrior`, p is uniform over the valid keys. With a `ContextualPrior`, the network of the prior
+    computes p from the keys.
 
     Formula:
         w_(t,s) = "softmax"_s((phi_(t,s) + g_(t,s)) / tau), quad g_(t,s) ~ "Gumbel"(0, 1)
         "KL"(q || p) = sum_s q_(t,s) log(q_(t,s) / p_(t,s)), quad q_(t,s) = "softmax"_s(phi_(t,s))
 
     Args:
-        tau: Temperature: a positive number, or a `keras.optimizers.schedules.LearningRateSchedule` whose steps are
-            training calls, for instance `keras.optimizers.schedules.ExponentialDecay(1.0, 1000, 0.5)`. Defaults to 1.0.
+        tau: Temperature, a positive number. It may also be a `keras.optimizers.schedules.LearningRateSchedule` whose
+            steps are training calls, such as `ExponentialDecay(1.0, 1000, 0.5)`. Defaults to 1.0.
         straight_through: Whether to return one-hot draws with the gradient of the relaxed draws. Defaults to `False`.
 
     Raises:

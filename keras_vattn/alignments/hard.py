@@ -10,12 +10,12 @@ from keras_vattn.support import tfp
 class Hard(Alignment):
     """Hard alignment: a draw selects one source position with weight 1 (Xu et al. 2015, section 4.1).
 
-    Inference uses softmax(phi), the mean of the weights.
+    Inference uses softmax(phi) of the logits phi, which is the mean of the weights.
 
-    A draw has no gradient with respect to the logits. To train the score layer, pass the weights, the logits and the
-    log-likelihood of the words to `keras_vattn.RewardToGo`, which adds the score-function gradient. If no model state
-    depends on the draw, use `keras_vattn.CategoricalAttention` instead: its estimators have lower variance, and it
-    supports a KL.
+    A draw has no gradient with respect to the logits. `keras_vattn.RewardToGo` adds a gradient that trains the score
+    layer. Pass the weights, the logits and the log-likelihood of the words to `RewardToGo`. If no state of the model
+    depends on the draw, use `keras_vattn.CategoricalAttention` instead. `CategoricalAttention` offers estimators with
+    lower variance, and supports a KL.
 
     Formula:
         z_t ~ "Categorical"("softmax"_s(phi_(t,s))), quad w_t = "one-hot"(z_t)
@@ -30,7 +30,7 @@ class Hard(Alignment):
     """
 
     is_stochastic = True
-    # No KL is supported. Draws affect the KLs of later steps but have no gradient, so the KL gradient would be wrong.
+    # The gradient of a KL would be wrong: the KLs of later steps depend on the draw, which has no gradient.
     takes_divergence = False
 
     def noise(self, shape, seed):

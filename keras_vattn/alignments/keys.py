@@ -7,9 +7,9 @@ from keras_vattn.support.masks import LOWEST
 class Keys:
     """Defines which logits belong to the same query, and which logits are valid.
 
-    An *entry* is a pair of a query and a key. A *row* contains all entries of one query. Alignments and priors reduce
-    over rows only with the methods of this class, so the same formula works for padded sequences, transformer heads and
-    graph edges. Arrays have one value per entry (logits, weights), per row (a KL, an entropy), or per key.
+    An *entry* is a pair of a query and a key. A *row* contains all entries of one query. Alignments and priors use only
+    the methods of this class to reduce over the keys. The same formula then works for padded sequences, transformer
+    heads and graph edges. Arrays have one value per entry (logits, weights), per row (a KL, an entropy), or per key:
 
     | | entry | row | key |
     |---|---|---|---|
@@ -37,36 +37,35 @@ class Keys:
     valid = None
 
     def sum(self, x):
-        """Return the sum of x, one value per entry, over the valid entries of each row."""
+        """Return the sum of x over the valid entries of each row."""
         raise NotImplementedError(f"{type(self).__name__} does not implement `sum`.")
 
     def max(self, x):
-        """Return the float32 maximum of x, one value per entry, over the valid entries of each row; -3.4e38 if none."""
+        """Return the float32 maximum of x over the valid entries of each row, or -3.4e38 without a valid entry."""
         raise NotImplementedError(f"{type(self).__name__} does not implement `max`.")
 
     def any_valid(self):
-        """Return a boolean for each row: whether it has a valid entry. `None` means that all rows have one."""
+        """Return whether each row has a valid entry, a boolean per row. `None` means that every row has one."""
         raise NotImplementedError(f"{type(self).__name__} does not implement `any_valid`.")
 
     def spread(self, row_value):
-        """Give each entry the value of its row. The result broadcasts to the shape of the entries."""
+        """Return the value of each entry's row. The result broadcasts to the shape of the entries."""
         raise NotImplementedError(f"{type(self).__name__} does not implement `spread`.")
 
     def per_entry(self, key_value):
-        """Give each entry the value of its key. The result broadcasts to the shape of the entries."""
+        """Return the value of each entry's key. The result broadcasts to the shape of the entries."""
         raise NotImplementedError(f"{type(self).__name__} does not implement `per_entry`.")
 
     def average(self, value):
-        """Average the vectors of each row's valid keys: (..., keys, D) -> (..., rows, D), float32."""
+        """Return the mean of the valid keys' vectors (..., keys, D) for each row, float32 (..., rows, D)."""
         raise NotImplementedError(f"{type(self).__name__} does not implement `average`.")
 
     def one_per_key(self, x, like):
-        """Broadcast x, a number or an array, to the shape of `like`, which has one value per entry. If x has the same
-        values for all rows, the result may contain only one row."""
+        """Broadcast x, a number or an array, to the shape of `like`. The result may contain only one row."""
         return x + ops.zeros_like(like)
 
     def require_dense(self):
-        """Raise ValueError unless the keys are the last axis of the logits, which TensorFlow Probability needs."""
+        """Raise ValueError unless the keys are the last axis of the logits."""
         raise ValueError(
             "A TensorFlow Probability distribution over all keys of a query needs keras_vattn.DenseKeys. "
             f"Received: {type(self).__name__}"
@@ -82,14 +81,14 @@ class Keys:
         @custom_gradient
         def weights(logits):
             exponentials = ops.exp(logits - self.spread(self.max(logits)))
-            # The largest exponential is 1, so only a row without a valid entry has a sum below 1.
+            # Without `maximum`, a row without a valid entry would be divided by 0.
             weights = exponentials / self.spread(ops.maximum(self.sum(exponentials), 1.0))
             return weights, lambda upstream: weights * (upstream - self.spread(self.sum(weights * upstream)))
 
         return self.zero_masked(weights(self.mask_out(logits)))
 
     def log_softmax(self, logits):
-        """Return the log of `softmax`. Invalid entries are 0, so that their product with a weight of 0 is finite."""
+        """Return the float32 log of the softmax. Invalid entries are 0, not -inf."""
 
         @custom_gradient
         def log_weights(logits):
@@ -100,25 +99,22 @@ class Keys:
         return self.zero_masked(log_weights(self.mask_out(logits)))
 
     def count(self, like):
-        """Return the number of valid entries of each row as float32. `like` is an array with one value per entry."""
+        """Return the number of valid entries of each row in float32. `like` has the shape of the entries."""
         return self.sum(ops.ones_like(like, "float32"))
 
     def of_count(self, function, like):
-        """Apply `function` to the number of valid entries of each row. Return a float32 tensor or a number."""
+        """Return `function(count)` for the number of valid entries of each row: a float32 tensor or a number."""
         return function(self.count(like))
 
     def where_valid(self, x, other):
-        """Replace the invalid entries of x with the number `other`."""
+        """Return x with `other`, a number, at the invalid entries."""
         return x if self.valid is None else ops.where(self.valid, x, other)
 
     def zero_masked(self, x):
-        """Convert x to float32, and set the masked (invalid) entries to 0."""
+        """Return x in float32 with 0 at the invalid entries."""
         return self.where_valid(ops.cast(x, "float32"), 0.0)
 
     def mask_out(self, logits):
-        """Mask logits, in float32, so that an ordinary softmax gives invalid entries a weight of 0.
-
-        Invalid entries become the most negative finite number. With -inf, the softmax and gradient of a row without a
-        valid entry would be NaN.
-        """
+        """Return float32 logits with the lowest finite float32 at the invalid entries."""
+        # With -inf, the softmax of a row without a valid entry would be NaN.
         return self.where_valid(ops.cast(logits, "float32"), LOWEST)

@@ -15,17 +15,19 @@ from keras_vattn.support.validation import one_of, positive_number, refuse_unrea
 class LogNormal(Alignment):
     """Lognormal alignment of the Bayesian attention modules: the weights are normalised lognormal draws.
 
-    See Fan et al. 2020, section 3.2. Inference uses softmax(phi), the normalised E[S], instead of the mean of the
-    weights. As sigma goes to 0, the draws approach softmax(phi).
+    See Fan et al. 2020, section 3.2. A lognormal draw S is normalised to give the weights. Inference uses softmax(phi)
+    of the logits phi, which is the normalised E[S], not the mean of the weights. As sigma goes to 0, the draws approach
+    softmax(phi).
 
-    The KL compares q and p, which are distributions of S; `keras_vattn.distributions.LogNormal` documents the formula.
-    `parameterization="normalized"` follows the code of Fan et al. 2020, and `"raw"` follows the formula in their paper.
-    Fan et al. use a `LogNormalPrior`. If posterior logits are passed, or if the prior is a `FixedPrior` or a
-    `ContextualPrior`, p is a LogNormal with the sigma of q.
+    The KL compares q and p, two distributions of S. `keras_vattn.distributions.LogNormal` documents the formula.
+    `parameterization="normalized"` follows the code of Fan et al. 2020. `"raw"` follows the formula in their paper.
 
-    With `kl_of="weights"`, q and p are distributions of the normalised weights
-    (`keras_vattn.distributions.LogisticNormal`). Their KL has a closed form, and never exceeds the KL of S. The scale
-    of E[S] cancels, so `parameterization="raw"` would have no effect and raises an error.
+    - With a `LogNormalPrior`, as in Fan et al. 2020, the prior defines p.
+    - With a `FixedPrior`, a `ContextualPrior` or posterior logits, p is a LogNormal with the sigma of q.
+
+    With `kl_of="weights"`, q and p are distributions of the normalised weights,
+    `keras_vattn.distributions.LogisticNormal`. The KL has a closed form, and never exceeds the KL of S. The option
+    `parameterization="raw"` would have no effect on the weights, so this combination raises an error.
 
     Formula:
         log S_(t,s) = log m_(t,s) - sigma^2 / 2 + sigma epsilon_(t,s), quad epsilon_(t,s) ~ "Normal"(0, 1)
@@ -80,15 +82,14 @@ class LogNormal(Alignment):
             return None if floor == 0.0 else keys.of_count(lambda count: count * floor, logits)
 
         def row_floor(count):
-            # The average of normalised phi over keys is at most -log(count), so the average mean of log S is at most
-            # -log(count) - sigma^2 / 2. If the prior mean exceeds this (`distance` > 0), uniform phi minimises the KL.
+            # The mean of log S over the keys is at most -log(count) - sigma^2 / 2, because E[S] sums to one.
             distance = prior.mean + 0.5 * self.sigma**2 + ops.log(ops.maximum(count, 1.0))
             return count * (floor + 0.5 * ops.square(ops.maximum(distance, 0.0) / p.scale))
 
         return keys.of_count(row_floor, logits)
 
     def _entry_floor(self, scale):
-        """Return the KL of one weight S if log S has the same mean in q and p. `scale` is the sd of log S in p."""
+        """Return the KL of one weight S if log S has the same mean in q and p."""
         ratio = self.sigma / scale
         return 0.5 * (ratio**2 - 1.0) - math.log(ratio)
 

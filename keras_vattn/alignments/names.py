@@ -1,4 +1,4 @@
-"""Convert the names of alignments and priors, as passed to attention layers and `to_bayesian`, to objects."""
+"""Convert the names of alignments and priors to objects."""
 
 from keras_vattn.alignments.alignment import Alignment
 from keras_vattn.alignments.dirichlet import Dirichlet
@@ -29,5 +29,5 @@ def get(identifier):
 
 
 def get_prior(identifier, alignment, **kwargs):
-    """Return a `Prior` for `alignment` from a name, class, config dictionary or instance; return `None` for `None`."""
+    """Return a `Prior` for `alignment` from a name, class, config dictionary or instance, or `None`."""
     return None if identifier is None else resolve(identifier, alignment.priors, Prior, "prior", **kwargs)

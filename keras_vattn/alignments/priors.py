@@ -14,13 +14,12 @@ SCALES = ("rate", "paper")
 class Prior(keras.layers.Layer):
     """Base class of priors. A prior defines p, the distribution towards which the KL pulls the attention weights.
 
-    By default, p is computed like the posterior q, but from log Psi (the result of `log_psi`) instead of the logits.
-    The other parameters of p are those of q, for example k or sigma, so p can equal q and the KL can reach 0. A
-    subclass may override `distribution` to define a different p.
+    By default, p is the posterior q with log Psi in place of the logits, where log Psi is the result of `log_psi`. All
+    other parameters, such as k or sigma, are the parameters of q. The KL can therefore reach 0. To define a different
+    p, override `distribution`.
 
-    A prior is a Keras layer because it may have weights. Attention layers call its method `log_psi` instead of the
-    prior itself. A custom prior defines `log_psi`, and `build` if it has weights. All alignments that accept a
-    `ContextualPrior` also accept a custom prior.
+    A prior is a Keras layer because it may have weights. A custom prior defines `log_psi`, and `build` if the prior has
+    weights. Every alignment that accepts a `ContextualPrior` also accepts a custom prior.
 
     Attributes:
         num_heads: Number of heads if each head has its own network, `None` if all heads share one network.
@@ -37,8 +36,9 @@ class Prior(keras.layers.Layer):
     num_heads = None
 
     def log_psi(self, key, keys):
-        """Return log Psi in float32, normalised over the valid keys of each row, or `None` if the prior does not read
-        the keys.
+        """Return log Psi in float32, or `None` if the prior does not read the keys.
+
+        Psi sums to one over the valid keys of each row.
 
         Args:
             key: (B, S, Dk), or (B, H, S, Dk) with heads. The nodes of a graph: (N, Dk), or (H, N, Dk) with heads.
@@ -55,7 +55,7 @@ class Prior(keras.layers.Layer):
         return type(self).log_psi is not Prior.log_psi
 
     def distribution(self, alignment, log_psi, logits, keys, **at_step):
-        """Return p, a TensorFlow Probability distribution with the same event shape as the posterior of the alignment.
+        """Return p, a TensorFlow Probability distribution with the event shape of q.
 
         Args:
             alignment: The `Alignment` that defines q.
@@ -70,7 +70,7 @@ class Prior(keras.layers.Layer):
         """Raise ValueError if a constructor argument cannot change the distribution of normalised weights."""
 
     def get_config(self):
-        # If a layer does not define `get_config`, Keras cannot serialise it with a policy object as the `dtype`.
+        # Without this method, Keras could not serialise a prior whose `dtype` is a policy object.
         return super().get_config()
 
 
@@ -97,13 +97,12 @@ class FixedPrior(Prior):
 class ContextualPrior(Prior):
     """Prior of the same family as the posterior, computed from the keys by a small network that all queries share.
 
-    Psi is the softmax of the network's output over the valid keys (Fan et al. 2020, section 3.3). p is q with log Psi
-    in place of the logits. The KL is 0 if the logits equal log Psi. If the alignment applies a softmax to the logits,
-    the KL is also 0 if the logits differ from log Psi by a constant per query. Fan et al. 2020 use other priors:
-    `keras_vattn.GammaPrior` and `LogNormalPrior`.
+    Psi is the softmax of the network's output over the valid keys (Fan et al. 2020, section 3.3). The prior p is the
+    posterior q with log Psi in place of the logits. The KL is 0 if the logits equal log Psi. Fan et al. 2020 use other
+    priors: `keras_vattn.GammaPrior` and `LogNormalPrior`.
 
-    With a `Weibull` alignment and `kl_of="draws"`, the KL grows as exp(k (log E[S] - log Psi)), so this KL is usable
-    only if k is small. Use `kl_of="weights"` instead.
+    With a `Weibull` alignment, use `kl_of="weights"`. With `kl_of="draws"`, the KL grows as
+    exp(k (log E[S] - log Psi)), where S are the unnormalised weights, and is usable only if k is small.
 
     Formula:
         Psi_(t,s) = "softmax"_s(v^T "relu"(W "key"_s + b))
@@ -143,14 +142,13 @@ class ContextualPrior(Prior):
         self.hidden_bias = self.add_weight(
             name="hidden_bias", shape=(*heads, *(1 for _ in heads), self.hidden_units), initializer="zeros"
         )
-        # The output has no bias, because the softmax would cancel it.
+        # An output bias would have no effect: the softmax cancels it.
         self.output_kernel = self.add_weight(
             name="output_kernel", shape=(*heads, self.hidden_units, 1), initializer=self.kernel_initializer.clone()
         )
 
     def log_psi(self, key, keys):
         dtype = self.compute_dtype
-        # With one network per head, move the axis of heads to the front.
         heads = () if self.num_heads is None else (self.num_heads,)
         key = ops.moveaxis(key, -3, 0) if heads else key
         shape = ops.shape(key)
@@ -170,9 +168,9 @@ class ContextualPrior(Prior):
 
 
 class FamilyPrior(ContextualPrior):
-    """Base class of priors whose first constructor argument is a number (fixed prior) or `None` (contextual prior).
+    """Base class of priors with a constructor argument that is a number (fixed prior) or `None` (contextual prior).
 
-    A subclass sets `fixed_by` to the name of this argument. Its `__init__` calls `_refuse_if_fixed`.
+    A subclass sets `fixed_by` to the name of this argument, and calls `_refuse_if_fixed` in `__init__`.
     """
 
     fixed_by = None
@@ -202,22 +200,23 @@ class FamilyPrior(ContextualPrior):
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class GammaPrior(FamilyPrior):
-    """Gamma prior of the unnormalised weights, for the Weibull attention of Fan et al. 2020.
+    """Gamma prior p of the unnormalised weights S, for the Weibull attention of Fan et al. 2020.
 
-    A contextual prior computes Psi, a softmax over the keys, with the network of `keras_vattn.ContextualPrior`.
-    `scale="rate"` follows the code of Fan et al. 2020, and `"paper"` the formula in their section 3.3. A fixed prior
-    uses the number `alpha` for every key. If the alignment has `kl_of="weights"`, p is Dirichlet(alpha_t).
+    A contextual prior (`alpha=None`) computes Psi, a softmax over the keys, as in `keras_vattn.ContextualPrior`. A
+    fixed prior uses the number `alpha` for every key. `scale="rate"` follows the code of Fan et al. 2020, and `"paper"`
+    follows their section 3.3. If the alignment has `kl_of="weights"`, p is Dirichlet(alpha_t).
 
-    With `scale="rate"`, the mean of a contextual prior is Psi, and the gradient of the KL is proportional to `beta`:
+    With `scale="rate"`, the mean of a contextual prior is Psi. The gradient of the KL is proportional to `beta`:
 
-    - With a `beta` below 1e-3 (published values go down to 1e-15), the KL hardly affects q, and Psi becomes uniform.
-    - With `beta=1.0`, the default, the gradient is comparable to the gradient of a likelihood in nats, but Psi stays
-      close to uniform and pulls the weights towards uniform.
+    - With a `beta` below 1e-3 (published: down to 1e-15), the KL hardly affects q, and Psi becomes uniform.
+    - With `beta=1.0`, the default, the gradient is comparable to the gradient of a likelihood in nats. Psi stays close
+      to uniform and pulls the weights towards uniform.
     - With a `beta` of 10 or more, Psi follows the posterior.
 
-    The entropies of `keras_vattn.Attention.alignment_statistics` show how uniform q and Psi are. The KL of a Weibull to
-    a Gamma never reaches 0. Its minimum (the floor) grows as `beta` decreases, to about 80 nats for five keys at
-    `beta=1e-6`. So do not compare KLs of models with different `beta`. The log also shows the KL minus the floor.
+    `keras_vattn.Attention.alignment_statistics` shows the entropies of q and Psi. The KL of a Weibull to a Gamma never
+    reaches 0. The smallest possible KL, the floor, grows as `beta` decreases: for five keys and `beta=1e-6`, it is
+    about 80 nats. Do not compare KLs of models with different `beta`. Compare the KL minus the floor, which the log
+    also shows.
 
     Formula:
         p(S_(t,s)) = "Gamma"(alpha_(t,s), beta)
@@ -251,7 +250,7 @@ class GammaPrior(FamilyPrior):
         self._refuse_if_fixed()
 
     def check_on_simplex(self):
-        # With a fixed `alpha` or scale="paper", `beta` scales all draws by one factor, which normalisation removes.
+        # Here `beta` has no effect, because it scales all weights of a row by the same factor.
         if not self.reads_keys or self.scale == "paper":
             refuse_unread(self, self.fixed_by, beta=1.0)
 
@@ -272,10 +271,11 @@ class GammaPrior(FamilyPrior):
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class LogNormalPrior(FamilyPrior):
-    """Lognormal prior of the unnormalised weights (Fan et al. 2020, section 3.3).
+    """Lognormal prior of the unnormalised weights S (Fan et al. 2020, section 3.3).
 
-    A contextual prior computes Psi, a softmax over the keys, with the network of `keras_vattn.ContextualPrior`.
-    `scale="rate"` follows the code of Fan et al. 2020, `"paper"` their formula. A fixed prior uses `mean` for all keys.
+    A contextual prior (`mean=None`) computes Psi, a softmax over the keys, as in `keras_vattn.ContextualPrior`. A fixed
+    prior uses the number `mean` for every key. `scale="rate"` follows the code of Fan et al. 2020, `"paper"` their
+    formula.
 
     Formula:
         p(log S_(t,s)) = "Normal"(mu_(t,s), sigma^2)
@@ -321,11 +321,11 @@ class LogNormalPrior(FamilyPrior):
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class DirichletPrior(GammaPrior):
-    """Dirichlet prior on the simplex, the distribution of normalised draws from a `keras_vattn.GammaPrior`.
+    """Dirichlet prior of the normalised weights: the distribution of normalised draws from a `keras_vattn.GammaPrior`.
 
-    A contextual prior computes Psi, a softmax over the keys, with the network of `keras_vattn.ContextualPrior`. A fixed
-    prior uses the number `alpha` for every key. A smooth clamp limits the concentrations to the range of the alignment,
-    or to [e^-10, e^10] if the alignment defines no range.
+    A contextual prior (`alpha=None`) computes Psi, a softmax over the keys, as in `keras_vattn.ContextualPrior`. A
+    fixed prior uses the number `alpha` for every key. A smooth clamp limits the concentrations to the range of the
+    alignment. If the alignment defines no range, the limits are e^-10 and e^10.
 
     Formula:
         p(w_t) = "Dirichlet"("clamp"(alpha_t))

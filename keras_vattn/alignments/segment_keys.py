@@ -11,8 +11,9 @@ from keras_vattn.support.segments import gather, segment_sum
 class SegmentKeys(Keys):
     """Keys for sparse logits (..., E), such as one logit for each of the E edges of a graph.
 
-    Entry e belongs to the query (row) `row_ids[e]` and the key `key_ids[e]`. The entries may be in any order. Memory
-    grows with E, not with the number of rows times the number of keys. Leading axes, such as heads, share the ids.
+    An entry is a pair of a query and a key. A row contains the entries of one query. Entry e belongs to the row
+    `row_ids[e]` and the key `key_ids[e]`. The entries may be in any order. Memory grows with E, not with the number of
+    rows times the number of keys. Leading axes, such as heads, share the ids.
 
     Args:
         row_ids: Integers (E,) in [0, num_rows): the row of each entry.
@@ -48,7 +49,6 @@ class SegmentKeys(Keys):
         return self.count(None) > 0.0
 
     def count(self, like):
-        # Counts depend only on the ids and the mask, so they are (N,), or (..., N) if the mask has leading axes.
         entries = ops.ones_like(self.row_ids, "float32")
         if self.valid is not None:
             entries = entries + ops.zeros_like(self.valid, "float32")
@@ -70,19 +70,19 @@ class SegmentKeys(Keys):
     def one_hot(self, x):
         x = self.mask_out(x)
         is_largest = ops.equal(x, self.spread(self.max(x)))
-        # Use float64: the segment minimum has no GPU kernel for int64, and runs in host memory for int32.
+        # TensorFlow computes a segment minimum on the GPU only for floating-point numbers.
         position = ops.arange(ops.shape(x)[-1], dtype="float64")
         first = self._reduce(tf.math.unsorted_segment_min, ops.where(is_largest, position, math.inf))
         return self.zero_masked(ops.cast(position == self.spread(first), "float32"))
 
     def _reduce(self, segment_reduction, x):
-        """Reduce the last axis of x. By itself, a segment operation of TensorFlow would reduce the first axis."""
+        """Reduce the last axis of x."""
         leading = ops.shape(x)[:-1]
         num_lists = math.prod(leading)
         if not leading or (isinstance(num_lists, int) and num_lists == 1):
             reduced = segment_reduction(ops.reshape(x, (-1,)), self.row_ids, self.num_rows)
         else:
-            # Flatten x and give each leading index its own segments. This is a third faster than reducing x transposed.
+            # Transposing x instead would be slower.
             first = ops.arange(num_lists, dtype="int64")[:, None] * ops.cast(self.num_rows, "int64")
             ids = ops.reshape(first + self.row_ids, (-1,))
             reduced = segment_reduction(ops.reshape(x, (-1,)), ids, num_lists * self.num_rows)
@@ -90,7 +90,7 @@ class SegmentKeys(Keys):
 
 
 def _gather(x, ids):
-    """Return x[..., ids]. The last axis is moved to the front, where gathering is four times faster."""
+    # Gathering along the last axis would take four times as long.
     return ops.moveaxis(gather(ops.moveaxis(x, -1, 0), ids), 0, -1)
 
 
@@ -100,5 +100,5 @@ def _ids(name, ids):
         raise ValueError(
             f"`{name}` must be integers of shape (E,). Received: {name} of shape {tuple(ids.shape)}, {ids.dtype.name}"
         )
-    # Use int64, because most GPU kernels of TensorFlow keep int32 in host memory.
+    # With int32, most GPU kernels of TensorFlow would keep the ids in host memory.
     return ops.cast(ids, "int64")

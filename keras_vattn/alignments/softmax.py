@@ -6,7 +6,7 @@ from keras_vattn.support import tfp
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class Softmax(Alignment):
-    """Deterministic alignment: a softmax over the valid keys, without noise or KL (Bahuleyan et al. 2018, eq. 4).
+    """Deterministic alignment: a softmax of the logits phi over the valid keys (Bahuleyan et al. 2018, eq. 4).
 
     Formula:
         w_(t,s) = "softmax"_s(phi_(t,s)) = exp(phi_(t,s)) / (sum_(s') exp(phi_(t,s')))

@@ -16,11 +16,8 @@ from keras_vattn.distributions.row_distribution import (
 )
 from keras_vattn.support.validation import whole_number
 
-# The largest float16, which replaces infinite posterior logits.
-LARGEST = 65504.0
-# At inference, a KL without a closed form is estimated from this many draws.
+LARGEST = 65504.0  # the largest float16
 EVALUATION_DRAWS = 16
-# Maximum number of weights that `statistics` draws at once.
 STATISTICS_ENTRIES = 2**24
 
 
@@ -32,7 +29,7 @@ class AlignmentInputs(NamedTuple):
         keys: A `Keys`, which defines the valid keys of each query.
         log_psi: log Psi of a contextual prior, or `None`.
         posterior_logits: Finite float32 logits of an inference network, with the shape of `logits`, or `None`.
-        psi_of_rows: `True` if Psi sums to one over the keys of each query, `False` if over all nodes of a graph.
+        psi_of_rows: Whether Psi sums to one over the keys of each query. `False`: over all nodes of a graph.
     """
 
     logits: object
@@ -45,11 +42,10 @@ class AlignmentInputs(NamedTuple):
 class VariationalAlignment:
     """An alignment with its prior. It defines q and p, draws the noise and computes KL(q || p).
 
-    Every attention layer contains a `VariationalAlignment`. Without posterior logits, q = alignment(logits) and the
-    prior defines p; without a prior, there is no KL. With posterior logits, q = alignment(posterior_logits) and p =
-    alignment(logits). The noise is a dictionary, which is empty if the call does not sample. `"alignment"` contains the
-    random numbers. In training with a warm start, `"warm"` says whether to draw from p. The noise is drawn before a
-    loop starts. Its tensors have the leading axes of the logits, so the loop can slice them.
+    Every attention layer contains a `VariationalAlignment`. With posterior logits, q = alignment(posterior_logits) and
+    p = alignment(logits). Without posterior logits, q = alignment(logits), and the prior defines p. Without a prior,
+    there is no KL. The noise of a call is a dictionary, which is empty if the call does not sample. `"alignment"`
+    contains the random numbers. `"warm"`, used in training with a warm start, is `True` in calls that draw from p.
 
     Args:
         alignment: Name, class, config or instance of an `Alignment`.
@@ -104,13 +100,13 @@ class VariationalAlignment:
         return self.alignment.is_stochastic
 
     def log_psi(self, key, keys, over=None):
-        """Return log Psi, which depends only on the keys. A decoder calls this method once for all steps.
+        """Return log Psi, or `None` if there is no contextual prior. Psi depends only on the keys.
 
         Args:
             key: Input of a contextual prior, (..., S, Dk).
             keys: A `Keys`.
-            over: `DenseKeys` with one row that contains all keys. Psi then sums to one over all keys, instead of over
-                each row of `keys`. Defaults to `None`.
+            over: `DenseKeys` with one row that contains all keys. If passed, Psi sums to one over all keys. Otherwise,
+                Psi sums to one over each row of `keys`. Defaults to `None`.
         """
         if self.prior is None:
             return None
@@ -145,11 +141,11 @@ class VariationalAlignment:
         return ops.where(noise["warm"], scored.logits, q) if "warm" in noise else q
 
     def weights(self, scored, noise):
-        """Return float32 weights drawn from q, or the weights at the mean of q if there is no noise."""
+        """Return float32 weights drawn from q, or the weights without noise if `noise` is empty."""
         return self._weights(self.logits_of_q(scored, noise), noise.get("alignment"), scored.keys)
 
     def expected_weights(self, scored):
-        """Return the weights without noise for `scored.logits`. Ignore `scored.posterior_logits`."""
+        """Return the weights without noise for `scored.logits`, even if there are posterior logits."""
         return self._weights(scored.logits, None, scored.keys)
 
     def _weights(self, logits, noise, keys):
@@ -162,14 +158,14 @@ class VariationalAlignment:
             scored: An `AlignmentInputs`.
             noise: Result of `draw_noise`, or an empty dictionary if the call does not draw.
             step: Number of training calls so far.
-            seed: Function that returns a seed of shape (2,). Called only if the KL cannot be computed from `noise`.
+            seed: Function that returns a seed of shape (2,). It is called only if the KL needs another draw.
             chunk_number: Index of the query chunk, a scalar integer, or `None`. Defaults to `None`.
         """
         keys = scored.keys
         if scored.posterior_logits is None and self.prior is None:
             return None
         if scored.logits.shape[-1] == 0:
-            # Without keys, return 0: TensorFlow's gradient of the Weibull KL would divide by the number of keys.
+            # Without this case, the gradient of the Weibull KL would divide by the number of keys, 0.
             return keys.sum(scored.logits)
         q, p = self.posterior_distribution(scored, step, noise), self.prior_distribution(scored, step)
         drawn, closed = noise.get("alignment"), None
@@ -182,7 +178,7 @@ class VariationalAlignment:
             if hasattr(q, "log_draw") and hasattr(p, "log_density"):
                 return drawn_divergence(q, p, keys, None, drawn)
             return drawn_divergence(q, p, keys, seed())
-        # Fixed draws make the KL of an evaluation reproducible.
+        # With random draws, two evaluations would return different KLs.
         fixed = random.as_seed(0)
         fixed = fixed if chunk_number is None else random.fold_in(fixed, chunk_number)
         return mean_divergence(q, p, keys, fixed, EVALUATION_DRAWS)
@@ -204,7 +200,6 @@ class VariationalAlignment:
 
     @staticmethod
     def _normalized(x):
-        # Only a `RowDistribution` can be normalised. Samples of any other distribution must already be on the simplex.
         return x.normalized() if isinstance(x, RowDistribution) else x
 
     def prior_distribution(self, scored, step, others=""):
@@ -213,7 +208,7 @@ class VariationalAlignment:
         Args:
             scored: An `AlignmentInputs`.
             step: Number of training calls so far.
-            others: Text that the error message adds to its suggestions, such as `', or context="gaussian"'`.
+            others: Text that the error message appends to its suggestions, such as `', or context="gaussian"'`.
 
         Raises:
             ValueError: If there is neither a prior nor posterior logits.
@@ -252,14 +247,13 @@ class VariationalAlignment:
         if scored.posterior_logits is not None:
             statistics["prior_entropy"] = _entropy(self.expected_weights(scored), keys)
         elif scored.log_psi is not None:
-            # In a graph, Psi may sum to one over all nodes, but the entropy needs a sum of one over each query's keys.
+            # Without this softmax, the entropy in a graph would be wrong: there, Psi may sum to one over all nodes.
             statistics["prior_entropy"] = _entropy(keys.softmax(scored.log_psi), keys)
         deviation = self._standard_deviation(scored, expected, step, num_samples, seed)
         statistics["weights_sd"] = ops.divide_no_nan(keys.sum(deviation), keys.count(deviation))
         return statistics
 
     def _standard_deviation(self, scored, expected, step, num_samples, seed):
-        """Return the standard deviation of each weight, computed from batches of draws."""
         logits, shape = self.logits_of_q(scored, {}), ops.shape(scored.logits)
         num_together = 1
         if all(isinstance(length, int) for length in shape):
@@ -268,7 +262,7 @@ class VariationalAlignment:
         for start in range(0, num_samples, num_together):
             count = min(num_together, num_samples - start)
             noise = self.draw_noise((count, *shape), random.fold_in(seed, start), step)
-            # Subtract the expected weights before squaring: otherwise a small variance is lost in rounding.
+            # Without this subtraction, a small variance would be lost in rounding.
             distance = self._weights(logits[None], noise.get("alignment"), scored.keys) - expected
             total += ops.sum(distance, axis=0)
             squares += ops.sum(ops.square(distance), axis=0)
@@ -291,7 +285,7 @@ class VariationalAlignment:
 
 
 def as_finite_float32(logits):
-    """Return float32 logits. Infinite logits, which half precision may cause, become plus or minus 65504."""
+    """Return float32 logits. Infinite logits become plus or minus 65504."""
     if logits is None:
         return None
     logits = ops.cast(logits, "float32")
@@ -303,5 +297,5 @@ def _names_contextual(prior):
 
 
 def _entropy(weights, keys):
-    """Return the entropy, in nats, of the weights of each query. A weight of 0 contributes 0."""
+    """Return the entropy of each row in nats."""
     return -keys.sum(weights * ops.log(ops.where(weights > 0.0, weights, 1.0)))

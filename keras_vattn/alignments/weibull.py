@@ -20,28 +20,29 @@ KL_OF = ("draws", "weights")
 class Weibull(Alignment):
     """Weibull alignment of the Bayesian attention modules: the weights are normalised Weibull draws.
 
-    See Fan et al. 2020, section 3.2. Inference uses softmax(phi), the normalised E[S]. As k grows, draws approach
-    softmax(phi). For k = 1 and softmax(phi) = (0.6, 0.1, 0.1, 0.1, 0.1), the mean of the first weight is only 0.51.
+    See Fan et al. 2020, section 3.2. A Weibull draw S is normalised to give the weights. Inference uses softmax(phi) of
+    the logits phi, which is the normalised E[S]. As the shape k grows, the draws approach softmax(phi). For k = 1 and
+    softmax(phi) = (0.6, 0.1, 0.1, 0.1, 0.1), the mean of the first weight is only 0.51.
 
-    The KL compares distributions of S, so the scale of E[S] matters. The default, `parameterization="normalized"`,
-    follows the code of Fan et al. 2020: E[S] sums to one. The mean of a contextual prior also sums to one (with
-    `scale="rate"`), so E[S] can equal the prior mean. `"raw"` follows the formula in the paper: the KL grows with
-    exp(phi). If phi exceeds about 60, the KL grows only linearly in phi, so that it does not overflow.
+    The KL compares q and p, two distributions of S. It depends on the scale of E[S]:
 
-    Fan et al. 2020 use a `GammaPrior`; `keras_vattn.distributions.Gamma` documents the KL. If posterior logits are
-    passed, or if the prior is a `FixedPrior` or a `ContextualPrior`, p is a Weibull with the k of q. The KL then grows
-    as exp(k (phi_q - phi_p)). With the default k, it is unusable if the logits of q and p differ by a few nats.
+    - `parameterization="normalized"` follows the code of Fan et al. 2020. E[S] sums to one, like the mean of a
+      contextual prior with `scale="rate"`.
+    - `"raw"` follows the formula in the paper. The KL grows with exp(phi), but only linearly above a phi of about 60.
 
-    The model uses only the normalised weights. With `kl_of="weights"`, q and p are distributions of these weights. q is
-    a `keras_vattn.distributions.NormalizedWeibull`. For a Gamma prior, p is a Dirichlet. For a Weibull prior, p is a
-    NormalizedWeibull too, and the KL grows only linearly in k (phi_q - phi_p). For the same model, the ELBO is tighter
-    than with `kl_of="draws"`, but no published system uses this KL. The KL is estimated at the draw, or averaged over
-    16 fixed draws if the call does not draw. The scale of E[S] cancels and there is no analytic KL, so
-    `parameterization` and `kl_estimator` must have their defaults.
+    With a `GammaPrior`, as in Fan et al. 2020, p is a Gamma. `keras_vattn.distributions.Gamma` documents the KL. With a
+    `FixedPrior`, a `ContextualPrior` or posterior logits, p is a Weibull with the k of q. The KL grows as
+    exp(k (phi_q - phi_p)). With the default k, this KL is unusable if the logits of q and p differ by a few nats.
 
-    The KL of S to a Gamma never reaches 0. A key contributes f(alpha) if its E[S] equals the mean of the Gamma; in the
-    formula of f, gamma is Euler's constant. f is convex, so with a contextual prior the KL of a query with n keys is at
-    least n f(beta / n): 3.9 nats per key for 20 keys with the defaults. The log also shows the KL minus this floor.
+    With `kl_of="weights"`, q and p are distributions of the normalised weights, and q is a
+    `keras_vattn.distributions.NormalizedWeibull`. For a Gamma prior, p is a Dirichlet. For a Weibull prior, p is a
+    NormalizedWeibull, and the KL grows only linearly in k (phi_q - phi_p). For the same model, the ELBO is tighter than
+    with `kl_of="draws"`, but no published system uses this KL. The KL is estimated at the draw, or averaged over 16
+    fixed draws if the call does not draw. `parameterization` and `kl_estimator` must have their defaults.
+
+    The KL of S to a Gamma never reaches 0. In the formula, f is the KL of one key if the means of q and p are equal,
+    and gamma is Euler's constant. With a contextual prior, the KL of a query with n keys is at least n f(beta / n). For
+    20 keys and the defaults, this floor is 3.9 nats per key. The log also shows the KL minus the floor.
 
     Formula:
         S_(t,s) ~ "Weibull"(k, lambda_(t,s)), quad lambda_(t,s) = m_(t,s) / (Gamma(1 + 1/k))
@@ -53,9 +54,9 @@ class Weibull(Alignment):
     Args:
         k: Positive shape parameter; larger values give less noise. Defaults to 10.0.
         parameterization: `"normalized"` or `"raw"`. Defaults to `"normalized"`.
-        kl_estimator: `"analytic"`, or `"sampled"` to estimate the KL as log q(S) - log p(S) at the draw (an ablation in
-            Fan et al. 2020). The estimate is unbiased, but noisy. A call that does not draw always uses the analytic
-            KL. Defaults to `"analytic"`.
+        kl_estimator: `"analytic"`, or `"sampled"` to estimate the KL as log q(S) - log p(S) at the draw, an ablation in
+            Fan et al. 2020. The estimate is unbiased, but noisy. A call that does not draw uses the analytic KL.
+            Defaults to `"analytic"`.
         kl_of: `"draws"` for the KL of S, or `"weights"` for the KL of the normalised weights. Defaults to `"draws"`.
 
     Raises:
@@ -82,7 +83,7 @@ class Weibull(Alignment):
             refuse_unread(self, "kl_of", parameterization="normalized", kl_estimator="analytic")
 
     def noise(self, shape, seed):
-        """Return log(-log(1 - u)) / k for uniform noise u. A decoder computes this once, before its loop."""
+        """Return log(-log(1 - u)) / k for uniform noise u."""
         return log_noise(self.k, shape, seed)
 
     def perturb(self, logits, noise, keys):
@@ -98,8 +99,7 @@ class Weibull(Alignment):
             return None
 
         def row_floor(num_keys, log_total):
-            # For a fixed sum of alpha, the KL is smallest if all keys have the same alpha and the same E[S]. With
-            # "normalized", the posterior means sum to 1. If the prior means have another sum, the floor is higher.
+            # For a fixed sum of alpha, the KL is smallest if all keys have the same alpha and the same E[S].
             count, log_total = ops.maximum(num_keys, 1.0), ops.cast(log_total, "float32")
             floor = count * divergence_at_equal_means(self.k, log_total + p.log_rate - ops.log(count))
             if self.parameterization == "normalized":

@@ -8,8 +8,7 @@ from keras_vattn.support import tfp
 class Categorical(tfp.Categorical):
     """Categorical distribution over the keys of each row, with log-probabilities as the parameter.
 
-    If rounding would make the KL negative, its value is set to 0, but its gradient is still the gradient of the
-    formula.
+    The KL is at least 0, even after rounding. The gradient of the KL is always the gradient of the formula.
 
     Formula:
         "KL"(q || p) = sum_s q_s (log q_s - log p_s)
@@ -44,8 +43,9 @@ def _to_categorical(q, p, name=None):
 class RelaxedCategorical(RowDistribution):
     """Distribution of Gumbel-softmax weights, on the simplex (Jang et al. 2017; Maddison et al. 2017).
 
-    The KL has no closed form, so the KL between the underlying categorical distributions is used instead. This KL is 0
-    if the probabilities are equal, even if the temperatures differ. The mean has no closed form either.
+    The mean and the KL of the relaxed distributions have no closed form. `kl_divergence` returns the KL between the
+    categorical distributions with the same probabilities, which does not depend on the temperatures. In the formula, n
+    is the number of valid keys of a row.
 
     Formula:
         w_s = "softmax"_s((log p_s + g_s) / tau), quad g_s ~ "Gumbel"(0, 1), quad log p_s = "log_probabilities"_s

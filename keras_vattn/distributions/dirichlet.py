@@ -17,12 +17,11 @@ from keras_vattn.support.special import (
 
 
 def dirichlet_divergence(concentration, prior_concentration, keys):
-    """Return KL(Dirichlet(a) || Dirichlet(b)) over the valid keys of each row, in nats, float32 (B, T), at least 0.
+    """Return KL(Dirichlet(a) || Dirichlet(b)) of each row, in nats, float32 (B, T), at least 0.
 
-    The usual formula subtracts large terms that are almost equal. In float32, its error is about 1 nat for 64
-    concentrations near 1e4. In the formula below, all terms are small if a is near b. The gradient with respect to b_s
-    is a difference: a term for the key s minus a term for its row. If key s has nearly all the concentration of the
-    row, the two terms are almost equal, so the gradient has only two or three correct digits.
+    The usual formula would subtract large, almost equal terms. In float32, its error would be about 1 nat for 64
+    concentrations near 1e4. If one key has nearly all the concentration of a row, the gradient with respect to b has
+    only two or three correct digits.
 
     Formula:
         "KL" = sum_s b_s "gap"(log((a_s B) / (b_s A))) + sum_s D(a_s, b_s) - D(A, B)
@@ -50,15 +49,14 @@ def dirichlet_divergence(concentration, prior_concentration, keys):
     )
     row = tuple(keys.spread(x) for x in row)
     divergence = keys.sum(_entries(a, b, prior, row))
-    # The custom gradient of `_entries` is the gradient of the whole KL, so D(A, B) must not add a gradient.
+    # Without `stop_gradient`, the gradient of D(A, B) would count twice: `_entries` already includes it.
     divergence -= tf.stop_gradient(_remainder(a_total, log_gamma_bent(b_total), total_relative, total_ratio))
     return ops.maximum(divergence, 0.0)
 
 
 @custom_gradient
 def _entries(a, b, prior, row):
-    """Return one term of the KL for each key. `prior` and `row` depend on a and b, but get no gradient: the custom
-    gradient with respect to a and b is already the gradient of the whole KL."""
+    """Return one term of the KL for each key, with the gradient of the whole KL with respect to a and b."""
     b_bent, b_slope = prior
     total_relative, total_quotient, total_ratio, a_row, b_row = row
     relative, quotient = (b - a) / a, b / a
@@ -66,8 +64,7 @@ def _entries(a, b, prior, row):
     leading = b * gap_of_expm1(total_quotient / quotient - 1.0, total_ratio - ratio)
 
     def gradient(upstream):
-        # Compute B / A - b / a. If b is near a, (B / A - 1) - (b / a - 1) is more accurate.
-        near = ops.abs(relative) < 0.5
+        near = ops.abs(relative) < 0.5  # where B / A - b / a would lose precision
         difference = ops.where(near, total_relative - relative, total_quotient - quotient)
         by_a = difference + a_row - scaled_trigamma(a) * relative / a
         by_b = ratio + b_slope - log_gamma_slope(a) / a - b_row
@@ -79,7 +76,7 @@ def _entries(a, b, prior, row):
 def _remainder(a, b_bent, relative, ratio):
     """Return D(a, b) of `dirichlet_divergence`, from relative = b / a - 1 and ratio = log(b / a)."""
     slope = log_gamma_slope(a)
-    # If b is near a, the terms of `far_value` cancel. `near_value` has a relative error of 0.002 ratio^2.
+    # Where b is near a, `far_value` would lose precision. `near_value` has a relative error of 0.002 ratio^2.
     near = ops.abs(ratio) < 0.15
     small = ops.where(near, ratio, 0.0)
     near_value = 0.5 * ops.square(small) * log_gamma_curvature(a * ops.exp(small / 3.0))
@@ -95,8 +92,7 @@ def _total(concentration, keys):
 class Dirichlet(RowDistribution):
     """Dirichlet distribution over the valid keys of each row.
 
-    A masked position has weight 0 in every draw and is not part of the density. Draws are normalised Gamma draws, which
-    are computed in log space. The KL to another Dirichlet is computed without cancellation of large terms.
+    A masked position has weight 0 in every draw and is not part of the density. Draws stay finite for small alpha.
 
     Formula:
         p(w) = Gamma(sum_s alpha_s) prod_s (w_s^(alpha_s - 1)) / (Gamma(alpha_s)), quad alpha_s = "concentration"_s
@@ -125,7 +121,6 @@ class Dirichlet(RowDistribution):
         return self.keys.log_softmax(ops.log(self.concentration))
 
     def relative_variance(self):
-        # The result is (1 - m) / (m (A + 1)) for a mean m and the row's total concentration A, or 0 if m is 0.
         mean = self._mean()
         total = self.keys.spread(_total(self.concentration, self.keys)) + 1.0
         return ops.divide_no_nan(1.0 - mean, mean * total)
@@ -141,7 +136,7 @@ class Dirichlet(RowDistribution):
 
 def log_gamma_sample(log_concentration, shape, seed):
     """Return draws of log S with the given shape, where S ~ Gamma(exp(log_concentration), 1)."""
-    # Multiply a draw from Gamma(a + 1) by u^(1/a), with a uniform u: the product is a draw from Gamma(a).
+    # A draw from Gamma(a) would underflow for small a. It equals a draw from Gamma(a + 1) times u^(1/a), u uniform.
     first, second = tfp.split_seed(seed)
     concentration = tf.broadcast_to(bounded_exp(log_concentration), shape)
     log_gamma = random.log_gamma(concentration + 1.0, random.gamma_noise(shape, first))

@@ -9,14 +9,15 @@ from keras_vattn.distributions.weibull import EULER, Weibull
 from keras_vattn.support import tfp
 from keras_vattn.support.special import bounded_exp, log_gamma_remainder, scaled_exponential_gap
 
+# Above this rate, `_divergence_from_products` would lose precision.
 _LARGEST_LOG_RATE = math.log(1e2)
 
 
 class Gamma(RowDistribution):
     """Gamma distribution of the unnormalised weights S of each row.
 
-    The formula gives the KL from a `Weibull` q to this distribution (Fan et al. 2020, section 3.2); gamma is Euler's
-    constant. The KL is computed as a sum of terms that do not cancel, and is finite for beta from 1e-15 to 1e15.
+    The formula gives the KL of a `Weibull` q to this distribution p (Fan et al. 2020, section 3.2). In the formula,
+    gamma is Euler's constant. The KL is finite for beta from 1e-15 to 1e15.
 
     Formula:
         S_s ~ "Gamma"(alpha_s, beta), quad alpha_s = exp("log_concentration"_s), quad beta = exp("log_rate")
@@ -28,7 +29,7 @@ class Gamma(RowDistribution):
         log_rate: log beta, a number.
         keys: A `keras_vattn.Keys`, which defines the valid keys of each row.
         log_total: Function from the number of valid keys of a row (a tensor, at least 1) to the logarithm of the sum of
-            E[S] over these keys. `None` if the sum also depends on other properties of the row. Defaults to `None`.
+            E[S] over these keys. `None` if the number of keys does not determine the sum. Defaults to `None`.
 
     Example:
 
@@ -44,7 +45,7 @@ class Gamma(RowDistribution):
         self.log_concentration, self.log_rate, self.log_total = self.like, log_rate, log_total
 
     def normalized(self):
-        # Clip the concentration: if float32 rounded it to 0 or infinity, the Dirichlet would have no density.
+        # Without `clip`, a concentration could become 0 or infinite in float32.
         return Dirichlet(ops.exp(ops.clip(self.log_concentration, -80.0, 60.0)), self.keys)
 
     def log_mean(self):
@@ -62,7 +63,7 @@ class Gamma(RowDistribution):
 
 
 def divergence_at_equal_means(k, log_concentration):
-    """Return KL(Weibull || Gamma) of each weight, for equal means. The KL is convex in the concentration."""
+    """Return KL(Weibull || Gamma) of each weight, for equal means."""
     constant, slope = math.log(k) - EULER - 1.0, EULER / k + math.lgamma(1.0 + 1.0 / k)
     return log_gamma_remainder(log_concentration) + bounded_exp(log_concentration) * slope + constant
 
@@ -71,25 +72,22 @@ def divergence_at_equal_means(k, log_concentration):
 def _weibull_to_gamma(q, p, name=None):
     if q.sums_to_one and p.log_rate < _LARGEST_LOG_RATE:
         return _divergence_from_products(q, p)
-    # KL = (KL at equal means) + alpha (e^d - 1 - d), with d = log E_q[S] - log E_p[S] for a weight S.
     gap = scaled_exponential_gap(p.log_concentration, q.log_mean() - p.log_mean())
     return q.keys.sum(gap + divergence_at_equal_means(q.k, p.log_concentration))
 
 
 def _divergence_from_products(q, p):
-    # For a large rate of p, do not use this form: the KL would be a small difference between large terms.
     keys, log_mean = q.keys, q.log_mean()
     log_alpha = keys.zero_masked(p.log_concentration)
     alpha = ops.exp(log_alpha)
-    # This form of log Gamma(alpha) is finite even if alpha underflows in float32.
+    # lgamma(alpha) would be infinite if alpha underflows in float32.
     log_gamma = tf.math.lgamma(alpha + 1.0) - log_alpha
     slope = EULER / q.k + q.log_gamma - p.log_rate
     if alpha.shape == log_mean.shape:
         entry_terms = keys.sum(log_gamma + alpha * (slope - log_mean))
     else:
-        # The prior p is the same for all queries, so sum the terms of p only once.
         entry_terms = keys.sum(log_gamma + alpha * slope) - keys.sum(alpha * log_mean)
     constant, rate = math.log(q.k) - EULER - 1.0, math.exp(p.log_rate)
-    # The KL contains rate * sum(E[S]). Since sum(E[S]) = 1, this term is `rate`; in a row without a valid key, it is 0.
+    # E[S] sums to 1, or to 0 in a row without a valid key.
     row_term = keys.of_count(lambda count: count * constant + rate * ops.minimum(count, 1.0), log_mean)
     return entry_terms + row_term

@@ -11,8 +11,8 @@ from keras_vattn.support.special import bounded_square
 class LogNormal(RowDistribution):
     """Lognormal distribution of the unnormalised weights S of each row.
 
-    If `scale` is below 1e-9, the square of a large distance could overflow in float32. The density and the KL then
-    replace distances above 1e14 standard deviations with values that grow only logarithmically.
+    If `scale` is below 1e-9, the density and the KL are inexact for distances above 1e14 standard deviations: the
+    distance grows only logarithmically, which prevents an overflow in float32.
 
     Formula:
         log S_s ~ "Normal"(mu_s, sigma^2), quad mu_s = "loc"_s, quad sigma = "scale"
@@ -50,7 +50,7 @@ class LogNormal(RowDistribution):
         return -0.5 * distance - math.log(self.scale) - 0.5 * math.log(2.0 * math.pi)
 
     def log_draw(self, normal):
-        """Return the unnormalised log weights, computed from one standard normal number per weight."""
+        """Return log S for one standard normal number per weight."""
         return self.loc + self.scale * normal
 
     def log_sample(self, shape, seed):
@@ -60,8 +60,8 @@ class LogNormal(RowDistribution):
 class LogisticNormal(RowDistribution):
     """Distribution of normalised lognormal weights, on the simplex.
 
-    In the formula, n is the number of valid keys of a row, and a bar denotes the mean over these keys. Adding a
-    constant to all mu of a row has no effect. The mean of the distribution has no closed form.
+    Adding a constant to all means mu of a row has no effect. The mean of the distribution has no closed form. In the
+    formula, n is the number of valid keys of a row, and a bar denotes the mean over these keys.
 
     Formula:
         w_s = "softmax"_s(mu_s + sigma epsilon_s), quad mu_s = "loc"_s, quad sigma = "scale"
@@ -98,7 +98,7 @@ class LogisticNormal(RowDistribution):
         return -0.5 * square - half + self.keys.spread((half - 0.5 * ops.log(count)) / count)
 
     def log_draw(self, normal):
-        """Return log w, computed from one standard normal number per weight."""
+        """Return the log weights for one standard normal number per weight."""
         return self.keys.log_softmax(self.loc + self.scale * normal)
 
     def log_sample(self, shape, seed):
@@ -121,11 +121,11 @@ def _to_logistic_normal(q, p, name=None):
 
 
 def _square(scale):
-    # If scale >= 1e-9, logits up to 1e4, divided by the scale, are at most 1e13, and their squares fit in float32.
+    # `ops.square` is faster, but could overflow in float32 if the scale is below 1e-9.
     return bounded_square if scale < 1e-9 else ops.square
 
 
 def _centred(x, keys):
-    """Subtract the mean of each row from x. Masked entries become 0."""
+    """Subtract the mean of each row from x."""
     x = keys.zero_masked(x)
     return keys.zero_masked(x - keys.spread(keys.sum(x) / ops.maximum(keys.count(x), 1.0)))

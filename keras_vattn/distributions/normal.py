@@ -6,14 +6,12 @@ from keras_vattn.support import tfp
 from keras_vattn.support.gradients import custom_gradient
 from keras_vattn.support.special import exponential_gap
 
-# With this limit, sigma is between 3.4e-4 and 2981, so draws fit into float16 and the KL fits into float32.
+# With a larger limit, draws could overflow in float16.
 MAX_LOG_SCALE = 8.0
 
 
 class Normal(tfp.Normal):
-    """Normal distribution in float32, with log sigma as a parameter instead of sigma.
-
-    The KL is elementwise. Its computation avoids numerical cancellation.
+    """Normal distribution in float32, with log sigma as a parameter instead of sigma. The KL is elementwise.
 
     Formula:
         x ~ "Normal"(mu, sigma^2), quad mu = "loc", quad log sigma = "log_scale", quad r = log(sigma_q / sigma_p)
@@ -49,7 +47,7 @@ class Normal(tfp.Normal):
 
 
 def clip_log_scale(log_scale):
-    """Clip log sigma to [-8, 8], in float32. The gradient ignores the clip, so training can change a clipped sigma."""
+    """Return log sigma, clipped to [-8, 8], in float32. The gradient is that of an unclipped log sigma."""
     return _clipped(ops.cast(log_scale, "float32"))
 
 
@@ -64,7 +62,7 @@ def gaussian_sample(mean, log_scale, noise, temperature=1.0):
 
 
 def diagonal_normal(mean, log_scale=None):
-    """Return the TensorFlow Probability distribution N(mean, diag(exp(2 log_scale))). Its event is the last axis."""
+    """Return N(mean, diag(exp(2 log_scale))), a TensorFlow Probability distribution. An event is the last axis."""
     return tfp.Independent(Normal(mean, log_scale), 1)
 
 

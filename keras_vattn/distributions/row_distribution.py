@@ -4,7 +4,7 @@ from keras import ops
 from keras_vattn import random
 from keras_vattn.support import tfp
 
-# Draws can underflow in float32, so they are raised to this minimum before the logarithm is computed.
+# Without this minimum, the logarithm of a draw that underflows in float32 would be -inf.
 SMALLEST = 1.2e-38
 
 
@@ -12,16 +12,17 @@ class RowDistribution(tfp.Distribution):
     """Base class for distributions of the weights S in each row of an alignment, before normalisation by default.
 
     An event is a row, that is, the weights of one query. `log_prob` and the KL read only the valid keys of a row, and
-    return one float32 value per row, in nats. Masked positions are 0 in every draw. With `SegmentKeys` the event is the
-    array (E,) of all weights, but `log_prob` and the KL still return one value for each of the N rows. Parameters are
-    in log space, so `log_sample` and `log_density` stay finite even if S is outside the range of float32.
+    return one float32 value per row, in nats. Masked positions are 0 in every draw. With `SegmentKeys`, the event is
+    the array (E,) of all weights, but `log_prob` and the KL still return one value for each of the N rows. `log_sample`
+    and `log_density` compute log S, so they stay finite even if S is outside the range of float32.
 
     A subclass implements `log_density(log_value)`, the log density of log S for each weight. The other methods are
     optional:
 
-    - `log_mean()` and `relative_variance()` return log E[S] and Var[S] / E[S]^2, which `mean` and `variance` use.
-    - `log_sample(shape, seed)` draws log S; `shape` ends with the shape of the weights.
-    - `log_draw(noise)` returns log S for the given noise, so that an estimated KL uses the same draw as the weights.
+    - `log_mean()` returns log E[S]. `mean` needs this method.
+    - `relative_variance()` returns Var[S] / E[S]^2. `variance` needs this method and `log_mean`.
+    - `log_sample(shape, seed)` draws log S. The argument `shape` ends with the shape of the weights.
+    - `log_draw(noise)` returns log S for the noise of the alignment. An estimated KL then uses the draw of the weights.
     - `normalized()` returns the distribution of the normalised weights, for a KL on the simplex.
 
     Formula:
@@ -118,7 +119,7 @@ class RowDistribution(tfp.Distribution):
 
 
 def relaxed_density(x, power, keys):
-    """Return a term per key. In each row, the terms of the n valid keys sum to log p(log w), with normalised weights w.
+    """Return a term per key. The terms of the n valid keys of a row sum to log p(log w).
 
     Formula:
         p(log w) = (n - 1)! "power"^(n - 1) (prod_s exp(x_s)) / (sum_s exp(x_s))^n
@@ -133,20 +134,20 @@ def closed_divergence(q, p, keys):
     try:
         return _row_values(tfp.kl_divergence(q, p), q, keys)
     except NotImplementedError as error:
-        # TensorFlow Probability raises this if no KL is registered, or if q and p are transformed differently.
+        # Without this check, a NotImplementedError inside a registered KL would be hidden.
         if isinstance(q, RowDistribution) and "registered" not in str(error):
             raise
         return None
 
 
 def mean_divergence(q, p, keys, seed, num_draws):
-    """Return the mean of `drawn_divergence` over `num_draws` draws, with only one draw in memory at a time."""
+    """Return the mean of `drawn_divergence` over `num_draws` draws."""
 
     def add(draw, total):
         return draw + 1, total + drawn_divergence(q, p, keys, random.fold_in(seed, draw))
 
     first = drawn_divergence(q, p, keys, random.fold_in(seed, 0))
-    # Set `maximum_iterations`, because XLA can differentiate a loop only if its maximum length is known.
+    # Without `maximum_iterations`, XLA could not differentiate the loop.
     _, total = tf.while_loop(
         lambda draw, total: draw < num_draws, add, (1, first), parallel_iterations=1, maximum_iterations=num_draws - 1
     )
@@ -161,7 +162,7 @@ def drawn_divergence(q, p, keys, seed, noise=None):
         p: Distribution with one event per row or one event per weight.
         keys: A `keras_vattn.Keys`.
         seed: int32 tensor of shape (2,), for a new draw.
-        noise: Noise of an old draw, if q and p are `RowDistribution`s, or `None` for a new draw. Defaults to `None`.
+        noise: Noise of an earlier draw, or `None` for a new draw. Only `RowDistribution`s use it. Defaults to `None`.
 
     Raises:
         ValueError: If the draws of q have no gradient.
@@ -182,5 +183,5 @@ def drawn_divergence(q, p, keys, seed, noise=None):
 
 
 def _row_values(x, distribution, keys):
-    """Return one value per row. If an event of the distribution is a single weight, sum x over the keys of each row."""
+    """Return x if an event is a row. If an event is a single weight, return the sum of x over the keys of each row."""
     return x if distribution.event_shape.rank else keys.sum(x)

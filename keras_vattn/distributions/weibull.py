@@ -13,7 +13,8 @@ EULER = 0.5772156649015329
 class Weibull(RowDistribution):
     """Weibull distribution of the unnormalised weights S of each row, with the parameter log E[S].
 
-    The formula gives the KL to another `Weibull`; gamma is Euler's constant. `Gamma` documents the KL to a Gamma.
+    The formula gives the KL(q || p) of two `Weibull` distributions. In the formula, gamma is Euler's constant. `Gamma`
+    documents the KL to a Gamma.
 
     Formula:
         S_s ~ "Weibull"(k, lambda_s), quad lambda_s = (bb E[S_s]) / (Gamma(1 + 1/k)), quad log bb E[S_s] = "log_mean"_s
@@ -64,7 +65,7 @@ class Weibull(RowDistribution):
         return math.log(self.k) + log_draw - bounded_exp(log_draw)
 
     def log_draw(self, noise):
-        """Return the unnormalised log weights, computed from the noise of a `keras_vattn.Weibull` with the same k."""
+        """Return log S for the noise of a `keras_vattn.Weibull` alignment with the same k."""
         return self.log_scale + noise
 
     def log_sample(self, shape, seed):
@@ -74,10 +75,11 @@ class Weibull(RowDistribution):
 class NormalizedWeibull(RowDistribution):
     """Distribution of normalised Weibull weights, on the simplex.
 
-    In the formula, n is the number of valid keys of a row. Scaling all lambda of a row has no effect. The mean and
-    the KL have no closed form, so the KL is estimated from draws as log q(w) - log p(w). If q and p are equal, the
-    estimate is 0 at every draw. If `log_scale` of q and p differ by d, the KL grows at most linearly in k d. The KL of
-    the unnormalised S is never smaller, because w is a function of S, and can grow exponentially in k d.
+    Scaling all lambda of a row has no effect. In the formula, n is the number of valid keys of a row.
+
+    The mean and the KL(q || p) have no closed form. Alignments estimate the KL as log q(w) - log p(w) at a draw w. If q
+    and p are equal, the estimate is 0 at every draw. If `log_scale` of q and p differ by d, the KL grows at most
+    linearly in k d. The KL of the unnormalised weights S is never smaller, and can grow exponentially in k d.
 
     Formula:
         w_s = S_s / (sum_(s') S_(s')), quad S_s ~ "Weibull"(k, lambda_s), quad log lambda_s = "log_scale"_s
@@ -108,7 +110,7 @@ class NormalizedWeibull(RowDistribution):
         return relaxed_density(self.k * (log_value - self.log_scale), self.k, self.keys)
 
     def log_draw(self, noise):
-        """Return log w for noise that was drawn by `log_noise` with k = `self.k`."""
+        """Return the log weights for the noise of a `keras_vattn.Weibull` alignment with the same k."""
         return self.keys.log_softmax(self.log_scale + noise)
 
     def log_sample(self, shape, seed):
@@ -116,13 +118,12 @@ class NormalizedWeibull(RowDistribution):
 
 
 def log_noise(k, shape, seed):
-    """Return log S for lambda = 1, which is log(-log(1 - u)) / k. The result is finite, because u is never 0 or 1."""
+    """Return finite draws of log S for a Weibull with shape k and scale 1."""
     return ops.log(-ops.log1p(-random.uniform(shape, seed))) / k
 
 
 @tfp.RegisterKL(Weibull, Weibull)
 def _to_weibull(q, p, name=None):
-    # For x = `distance`, the KL is `constant` plus exp(x) - 1 - x, which is at least 0.
     ratio = p.k / q.k
     log_gamma = math.lgamma(1.0 + ratio)
     constant = log_gamma - math.log(ratio) - EULER * (1.0 - ratio)

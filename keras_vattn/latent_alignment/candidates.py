@@ -18,7 +18,9 @@ from keras_vattn.support.products import matmul
 
 
 def make_candidates(pair, objective, alignment, seed, with_baseline):
-    """Return the contexts of K candidates, (B, T, K, D); log p (B, T, K); and log q (B, T, K), or `None` if q is p.
+    """Return the contexts of K candidates, (B, T, K, D), and their log p and log q, (B, T, K).
+
+    If q is p, log q is `None`.
 
     Args:
         pair: The `Pair` of objective and estimator for this call.
@@ -31,7 +33,6 @@ def make_candidates(pair, objective, alignment, seed, with_baseline):
     value, keys, log_prior, log_posterior = (
         alignment[name] for name in ("value", "keys", "log_prior", "log_posterior")
     )
-    # Positions are sampled from `source`.
     source = log_prior if pair.objective == "hard" or log_posterior is None else log_posterior
     if pair.estimator == "expected":
         return mixture(ops.exp(log_prior), value)
@@ -74,7 +75,7 @@ def prediction_log_weights(pair, log_prior, log_posterior, with_baseline):
 
 
 def mixture(weights, value):
-    """Return a single candidate, sum_s weights[t, s] value[s], (B, T, 1, D), with log p = 0, and `None` for log q."""
+    """Return a single candidate, sum_s weights[t, s] value[s], (B, T, 1, D), with log p = 0 and without log q."""
     weights = ops.cast(weights, value.dtype)
     return matmul(weights, value)[:, :, None], ops.zeros_like(weights[..., :1], "float32"), None
 

@@ -28,9 +28,12 @@ from keras_vattn.support.sublayers import claim, require_dtype, serialize_sublay
 class CategoricalAttention(StochasticLayer):
     """Attention to one latent source position (Deng et al. 2018): returns candidate contexts and their probabilities.
 
-    The choice of a position is not differentiable, so a model computes the likelihood of the target under several
-    candidate contexts. This layer returns the contexts. Your own layers, ending in `keras_vattn.TokenLogLikelihood`,
-    compute the likelihoods. `keras_vattn.LatentLogLikelihood`, with the same `objective`, combines these likelihoods:
+    The choice of a position z is not differentiable. A model therefore computes the likelihood of the target under
+    several candidate contexts:
+
+    1. This layer returns the candidate contexts.
+    2. Your own layers, ending in `keras_vattn.TokenLogLikelihood`, compute the likelihood under each candidate.
+    3. `keras_vattn.LatentLogLikelihood`, with the same `objective`, combines these likelihoods.
 
     ```
     attention = CategoricalAttention("additive", objective)
@@ -52,14 +55,17 @@ class CategoricalAttention(StochasticLayer):
 
     In a functional model, pass the same `return_attention_scores` in every call (a limitation of Keras 3.15).
 
-    The K candidates are the values of all S keys (`"enumerate"`), of the `top_k` most probable keys, or of
-    `num_samples` keys sampled from q. `"hard"` samples from p. Under `keras_vattn.posterior_draws`, a call without
-    posterior logits also samples from p. `"soft"` and `"gumbel"` return one candidate, a weighted average of all
-    values. With the soft baseline, `"sample"` appends the `"soft"` average as a last candidate. Use the same dropout
-    mask for all candidates of a query: `Dropout(rate, noise_shape=(None, None, 1, None))`.
+    The scores define the prior p(z), and the posterior logits define q(z). The objective determines the K candidates:
+
+    - `"enumerate"`: the values of all S keys.
+    - `"top_k"`: the values of the `top_k` most probable keys.
+    - `"sample"`: the values of `num_samples` keys sampled from q. With `"hard"`, or without posterior logits, the keys
+      are sampled from p. With the soft baseline, training appends the `"soft"` average as a last candidate.
+    - `"soft"` and `"gumbel"`: one candidate, a weighted average of all values.
+
+    Use the same dropout mask for all candidates of a query: `Dropout(rate, noise_shape=(None, None, 1, None))`.
 
     For `"elbo"`, the layer calls `add_loss` with one KL in nats, summed over the queries and averaged over the batch.
-    In contrast, `LatentLogLikelihood` returns one value for each word.
 
     Formula:
         p(z_t = s) = "softmax"_s(phi_(t,s)), quad phi_(t,s) = "score"("query"_t, "key"_s)
@@ -74,29 +80,30 @@ class CategoricalAttention(StochasticLayer):
             the layer neither builds nor uses the score. Defaults to `"dot_product"`.
         objective: A `keras_vattn.LatentObjective`, or its name, such as `"elbo/sample"`. Defaults to `"elbo"`.
         **kwargs: Arguments of `keras_vattn.StochasticLayer` (`kl_weight`, `seed`, ...) and of every Keras layer.
-            Without `kl_annealing`, p and q of a small model may stay nearly uniform, because every value of a recurrent
-            encoder already summarizes the whole source.
+            Without `kl_annealing`, p and q of a small model may stay nearly uniform.
 
     Call arguments:
         query: (B, T, Dq); T is 1 for a single query per example, as in question answering about an image.
         value: (B, S, D).
         key, query_mask, value_mask, key_mask, attention_mask, use_causal_mask: As in `keras_vattn.Attention`.
             Candidates at masked keys are zeros.
-        training: Whether to use the objective and estimator of training instead of those of evaluation. Under
+        training: Whether to use the training objective instead of the evaluation objective. Under
             `keras_vattn.posterior_draws`, a training objective that samples is also used in evaluation.
         posterior_logits: Logits (B, T, S) of q, from a network that may read the target; or `None` for a prediction.
         logits: Logits (B, T, S) of p that a decoder has already computed, or `None` to compute them with `score`.
         return_attention_scores: Whether to return p and q of all keys. Defaults to `False`.
 
     Returns:
-        A dictionary. `"candidates"` has shape (B, T, K, D), or (B, T, K + 1, D) with the soft baseline. `"log_prior"`
-        and `"log_posterior"`, float32 (B, T, K), are log p and log q of the candidates in nats: -1e30 at masked keys, 0
-        for a weighted average. `"log_posterior"` equals `"log_prior"` if the objective has no posterior. It is missing
-        if the objective has one, but no posterior logits are passed. `"log_weights"`, float32, are the log weights of
-        the prediction p(y) = sum_k weight_k p(y | z_k). The weights sum to 1. They are p for enumerated keys,
-        renormalised p for `top_k` keys, 1/K for samples from p, and renormalised p/q for samples from q. The log weight
-        of the baseline is -1e30. If requested, `"weights"` and `"posterior_weights"`, float32 (B, T, S), are p(z) and
-        q(z); q(z) needs posterior logits. Candidates of a query without a valid key are zeros.
+        A dictionary. All arrays except `"candidates"` are float32:
+
+        - `"candidates"`: (B, T, K, D), or (B, T, K + 1, D) with the soft baseline. Zeros if a query has no valid key.
+        - `"log_prior"`: log p of the candidates in nats, (B, T, K): -1e30 at masked keys, 0 for a weighted average.
+        - `"log_posterior"`: log q of the candidates in nats, (B, T, K). Equals `"log_prior"` if the objective has no
+          posterior. Missing if the objective has a posterior, but no posterior logits are passed.
+        - `"log_weights"`: the log weights of the prediction p(y) = sum_k weight_k p(y | z_k). The weights sum to 1: p
+          for enumerated keys, renormalised p for `top_k` keys, 1/K for samples from p, and renormalised p/q for samples
+          from q. The log weight of the baseline is -1e30.
+        - `"weights"` and `"posterior_weights"`, if requested: p(z) and q(z), (B, T, S). q(z) needs posterior logits.
 
     Raises:
         ValueError: If a name is unknown, if inputs, masks or logits have the wrong shape, if posterior logits are
@@ -116,7 +123,7 @@ class CategoricalAttention(StochasticLayer):
 
     def __init__(self, score="dot_product", objective="elbo", **kwargs):
         objective = resolve_objective(objective)
-        # `autocast=False` preserves the dtype of the logits.
+        # With autocast, Keras would cast float32 logits to the compute dtype.
         super().__init__(draws_noise=objective.draws, autocast=False, **kwargs)
         self.objective = objective
         self.score = scores.get(score, dtype=self.dtype_policy, name="score")
@@ -171,7 +178,7 @@ class CategoricalAttention(StochasticLayer):
         with_baseline = self.objective.has_baseline_entry(pair, training)
         seed = self.noise_seed(training) if pair.draws else None
         if pair.draws and seed is None:
-            # `inference="importance_weighted/sample"` samples in every evaluation, even outside `posterior_draws`.
+            # Without this seed, inference="importance_weighted/sample" could not sample outside `posterior_draws`.
             seed = random.draw_seed(self.seed_generator)
         candidates, log_prior, log_posterior = make_candidates(pair, self.objective, alignment, seed, with_baseline)
         log_weights = prediction_log_weights(pair, log_prior, log_posterior, with_baseline)
@@ -182,7 +189,7 @@ class CategoricalAttention(StochasticLayer):
             result["weights"] = ops.exp(alignment["log_prior"])
             if posterior_logits is not None:
                 result["posterior_weights"] = ops.exp(alignment["log_posterior"])
-        # `LatentLogLikelihood` compares this attribute with its own objective.
+        # `LatentLogLikelihood` checks that this objective equals its own.
         result["log_prior"].latent_objective = self.objective
         return result
 
@@ -205,7 +212,6 @@ class CategoricalAttention(StochasticLayer):
         return has_posterior or not self.objective.uses_posterior
 
     def _alignment(self, query, value, key, mask, posterior_logits, logits):
-        """Return a dictionary: value (B, S, D), keys, log_prior (B, T, S), and log_posterior, (B, T, S) or `None`."""
         query, value, key = (None if x is None else ops.cast(x, self.compute_dtype) for x in (query, value, key))
         keys = DenseKeys(mask)
         value, key = zero_unseen(mask, value, key)
@@ -227,12 +233,14 @@ class CategoricalAttention(StochasticLayer):
         self.add_divergence(q.kl_divergence(p), valid, entries=keys.count(log_prior), training=training)
 
     def prior_distribution(self, *arguments, **options):
-        """Return p(z) for the arguments of a call: a categorical distribution of TensorFlow Probability over the keys,
-        with batch shape (B, T). The layer must be built."""
+        """Return p(z) for the arguments of a call, a categorical distribution with batch shape (B, T).
+
+        The layer must be built.
+        """
         return Categorical(self._alignment_of_call(arguments, options)["log_prior"])
 
     def posterior_distribution(self, *arguments, **options):
-        """Return q(z) for the arguments of a call, or p(z) if `posterior_logits` is None; see `prior_distribution`."""
+        """Return q(z) for the arguments of a call, or p(z) if `posterior_logits` is None."""
         alignment = self._alignment_of_call(arguments, options)
         log_posterior = alignment["log_posterior"]
         return Categorical(alignment["log_prior"] if log_posterior is None else log_posterior)
@@ -253,7 +261,6 @@ class CategoricalAttention(StochasticLayer):
         self, query_shape, value_shape, key_shape=None, posterior_logits_shape=None, logits_shape=None
     ):
         num_keys, has_posterior = value_shape[1], posterior_logits_shape is not None
-        # All combinations (training, (objective, estimator)) that are possible with these inputs.
         pairs = {(False, self.objective.pair(training=False, marked=False, has_posterior=has_posterior))}
         if self.objective.in_training.draws:
             pairs.add((False, self.objective.in_training))
@@ -264,7 +271,7 @@ class CategoricalAttention(StochasticLayer):
             count = self.objective.num_candidates(pair, num_keys)
             num_candidates.add(count)
             num_contexts.add(None if count is None else count + self.objective.has_baseline_entry(pair, training))
-        # If training and evaluation have different numbers of candidates, the length of the axis is `None`.
+        # The number of candidates is unknown if it differs between training and evaluation.
         shape = (*query_shape[:-1], num_candidates.pop() if len(num_candidates) == 1 else None)
         contexts = (*query_shape[:-1], num_contexts.pop() if len(num_contexts) == 1 else None)
         shapes = {"candidates": (*contexts, value_shape[-1]), "log_prior": shape, "log_weights": contexts}

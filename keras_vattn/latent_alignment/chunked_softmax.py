@@ -1,11 +1,11 @@
 """Compute an output layer, softmax(inputs W + b), in chunks of rows, for logits that do not fit in memory.
 
-The forward pass stores the probabilities of the first chunk. The backward pass recomputes all other probabilities, so
-it recomputes nothing if all rows fit in one chunk. Rows whose upstream gradient is 0, for instance those of masked
-words, are sorted last. The backward pass skips chunks that contain only such rows.
+The forward pass stores the probabilities of the first chunk. The backward pass recomputes the probabilities of the
+other chunks. Rows whose upstream gradient is 0, such as the rows of masked words, are sorted last, and the backward
+pass skips chunks that contain only such rows.
 
-Row and word indices are int64, because most GPU kernels of TensorFlow keep int32 tensors in host memory. Gradients are
-scattered in float32, because no GPU kernel scatters half precision.
+Indices are int64, because most GPU kernels of TensorFlow keep int32 tensors in host memory. Gradients are scattered in
+float32, because TensorFlow has no GPU kernel that scatters half precision.
 """
 
 import dataclasses
@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from keras_vattn.support.gradients import custom_gradient
 
-# If any probability is below this value, the logarithms are computed from the logits.
+# For smaller probabilities, log(p) is imprecise.
 SMALLEST = 1e-30
 
 
@@ -27,8 +27,8 @@ def chosen_log_likelihood(inputs, kernel, bias, targets, chunk_size, row_mask=No
         inputs: (R, D), in the dtype of the matrix products.
         kernel: W, float32 (D, V).
         bias: b, float32 (V,).
-        targets: Labels, int64 (R,), in [0, V); or a weight for each word, float32 (N, V). Row r uses the weights
-            `targets[r % N]`, and R is a multiple of N.
+        targets: Labels in [0, V), int64 (R,); or word weights, float32 (N, V), where row r uses `targets[r % N]` and R
+            is a multiple of N.
         chunk_size: Maximum number of rows whose logits are in memory at once.
         row_mask: Boolean (R,), or `None` for all rows. For masked rows, the result and its gradient are 0.
         num_blocks: Number of blocks of rows in the first chunk. Blocks that contain only masked rows are skipped.
@@ -45,7 +45,7 @@ def chosen_log_likelihood(inputs, kernel, bias, targets, chunk_size, row_mask=No
         chunks, num_selected = _selected_first(selected, num_chunks, size)
         block_size = ceiling(size, num_blocks)
         blocks = [slice(block * block_size, (block + 1) * block_size) for block in range(num_blocks)]
-        # Only masked rows are skipped. Without a row mask, avoid `tf.cond`: it prevents fusion and memory reuse.
+        # Without a row mask, `tf.cond` would only prevent fusion and memory reuse.
         skips_blocks = row_mask is not None and num_blocks > 1
         if not skips_blocks:
             first_chosen, probabilities = output.score_rows(chunks[0])
@@ -83,8 +83,6 @@ def chosen_log_likelihood(inputs, kernel, bias, targets, chunk_size, row_mask=No
 
 @dataclasses.dataclass(frozen=True)
 class _Labels:
-    """Targets as one label per row, int64 (R,)."""
-
     labels: tf.Tensor
 
     def log_likelihood(self, logits, probabilities, rows):
@@ -96,7 +94,7 @@ class _Labels:
             largest, log_largest = _largest(logits, probabilities)
             return tf.gather(logits, labels, batch_dims=1) - largest + log_largest
 
-        # If p is near 0, log(p) is imprecise. `from_logits` is precise, but reads the logits two more times.
+        # `from_logits` is always precise, but slower.
         return tf.cond(tf.reduce_all(chosen > SMALLEST), lambda: tf.math.log(chosen), from_logits)
 
     def logits_gradient(self, probabilities, rows):
@@ -107,12 +105,10 @@ class _Labels:
 
 @dataclasses.dataclass(frozen=True)
 class _Votes:
-    """Targets that give each of the V words a weight, float32 (N, V). Row r of the inputs uses `weights[r % N]`."""
-
     weights: tf.Tensor
 
     def row_weights(self, rows):
-        """Return the word weights (r, V) of the rows with the indices `rows` (r,), and the sum of each row, (r,)."""
+        """Return the word weights (r, V) of the rows, and their sums (r,)."""
         weights = tf.gather(self.weights, rows % tf.shape(self.weights, tf.int64)[0])
         return weights, tf.reduce_sum(weights, axis=1)
 
@@ -128,8 +124,6 @@ class _Votes:
 
 @dataclasses.dataclass(frozen=True)
 class _Output:
-    """The output layer and its targets. Inputs (R, D), kernel (D, V) and bias (V,) share one dtype."""
-
     inputs: tf.Tensor
     kernel: tf.Tensor
     bias: tf.Tensor
@@ -144,7 +138,7 @@ class _Output:
         return log_likelihood, tf.cast(probabilities, self.inputs.dtype)
 
     def score_rows_if(self, needed, rows):
-        """If `needed`, call `score_rows`; otherwise return zeros without multiplying the inputs by the kernel."""
+        """Call `score_rows` if `needed`. Otherwise, return zeros."""
         shape = tf.stack([tf.shape(rows)[0], self.kernel.shape[1]])
         return tf.cond(
             needed,
@@ -153,9 +147,9 @@ class _Output:
         )
 
     def add_rows(self, totals, rows, probabilities, upstream):
-        """Return `totals` plus the gradients of rows (r,), for probabilities (r, V) and upstream gradients (r,)."""
+        """Add the gradients of rows (r,), for probabilities (r, V) and upstream gradients (r,), to `totals`."""
         d_inputs, d_kernel, d_bias = totals
-        # Multiply the narrow arrays (D) by `upstream`, not the wide logits gradient (V). d_weights[-1] is for the bias.
+        # Multiplying the logits gradient (r, V) by `upstream` would be slower, because V is much larger than D.
         upstream = -tf.cast(upstream, probabilities.dtype)[:, None]
         logits_gradient = self.targets.logits_gradient(probabilities, rows)
         d_rows = upstream * tf.matmul(logits_gradient, self.kernel, transpose_b=True)
@@ -168,7 +162,7 @@ class _Output:
         )
 
     def add_block(self, totals, rows, probabilities, upstream):
-        """Call `add_rows` if any row has a nonzero upstream gradient; otherwise return `totals` unchanged."""
+        """Call `add_rows` if any upstream gradient is not 0. Otherwise, return `totals`."""
         return tf.cond(
             tf.reduce_any(tf.not_equal(upstream, 0.0)),
             lambda: self.add_rows(totals, rows, probabilities, upstream),
@@ -176,7 +170,7 @@ class _Output:
         )
 
     def add_remaining(self, totals, upstream, num_chunks, size):
-        """Recompute the probabilities of rows with a nonzero upstream gradient, and add the gradients of these rows."""
+        """Recompute the probabilities of rows whose upstream gradient is not 0, and add the gradients of these rows."""
         selected = tf.not_equal(upstream, 0.0)
         chunks, num_selected = _selected_first(selected, num_chunks, size)
 
@@ -189,12 +183,12 @@ class _Output:
 
 
 def _largest(logits, probabilities):
-    """Return the largest logit and the largest log p of each row, both (r,). The log is precise, because p >= 1 / V."""
+    """Return the largest logit and the largest log p of each row, both (r,)."""
     return tf.reduce_max(logits, axis=1), tf.math.log(tf.reduce_max(probabilities, axis=1))
 
 
 def _selected_first(selected, num_chunks, size):
-    """Return row indices (num_chunks, size), in the order selected, others, zeros; and the number of selected rows."""
+    """Return row indices (num_chunks, size), selected rows first and padded with 0, and the number of selected rows."""
     order = _argsort(tf.cast(~selected, tf.int64))
     order = tf.concat([order, tf.zeros((num_chunks * size - tf.shape(order)[0],), tf.int64)], axis=0)
     num_selected = tf.reduce_sum(tf.cast(selected, tf.int64))
@@ -202,12 +196,11 @@ def _selected_first(selected, num_chunks, size):
 
 
 def _argsort(values):
-    """Return the int64 indices that sort int64 values stably."""
     return tf.cast(tf.argsort(values, stable=True), tf.int64)
 
 
 def _loop(is_needed, condition, body, start, *variables):
-    """Run `tf.while_loop` only if `is_needed`, because XLA copies the loop variables even if no iteration runs."""
+    # Without `tf.cond`, XLA would copy the variables even if no iteration runs.
     return tf.cond(
         is_needed,
         lambda: tuple(tf.while_loop(condition, body, (tf.constant(start), *variables), parallel_iterations=1)[1:]),

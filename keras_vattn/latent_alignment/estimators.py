@@ -1,8 +1,8 @@
 """Compute the latent-alignment objectives and their gradients from the log-likelihoods of the candidates.
 
 All inputs are float32 (B, T, K): `log_likelihood` is log p(y | z_k), `log_prior` is log p(z_k), `log_posterior` is log
-q(z_k). All results are (B, T), in nats. If the gradient of an estimator is not the derivative of its value, the
-estimator adds a term of value 0 with the missing gradient.
+q(z_k). All results are (B, T), in nats. Some estimators need a gradient that differs from the derivative of the result.
+These estimators add x - stop_gradient(x), which has the value 0 and the gradient of x.
 """
 
 from keras import ops
@@ -11,7 +11,7 @@ from keras_vattn.latent_alignment.log_probabilities import without_empty_rows
 
 
 def marginal(log_likelihood, log_prior):
-    """Return the log-likelihood of a word. The likelihood is summed over all positions, or the K most probable ones.
+    """Return the log-likelihood of a word, summed over the candidates.
 
     Formula:
         "result" = log (sum_k p(z_k) p(y | z_k))
@@ -20,7 +20,7 @@ def marginal(log_likelihood, log_prior):
 
 
 def expectation(log_likelihood, log_probability):
-    """Return the expected log-likelihood of a word. The expectation is an exact sum over all positions z_k.
+    """Return the expected log-likelihood of a word, an exact sum over all positions z_k.
 
     Formula:
         "result" = sum_k exp("log_probability"_k) log p(y | z_k)
@@ -29,10 +29,9 @@ def expectation(log_likelihood, log_probability):
 
 
 def score_function(log_likelihood, log_probability, baseline):
-    """Return the mean log-likelihood over samples z_k, with an unbiased gradient of the expected log-likelihood.
+    """Return the mean log-likelihood over samples z_k from q, with an unbiased gradient (Deng et al. 2018, eq. 1).
 
-    The z_k are samples from q. In the formula, sg stops the gradient, so reward and baseline are constants (Deng et al.
-    2018, eq. 1).
+    In the formula, sg stops the gradient.
 
     Formula:
         "result" = 1/K sum_k (log p(y | z_k) + "sg"(log p(y | z_k) - b_k) (log q(z_k) - "sg"(log q(z_k))))
@@ -40,7 +39,7 @@ def score_function(log_likelihood, log_probability, baseline):
     Args:
         log_likelihood: log p(y | z_k) of the samples.
         log_probability: log q(z_k) of the samples.
-        baseline: b, broadcastable to (B, T, K). b_k must not depend on z_k.
+        baseline: b, broadcastable to (B, T, K). If b_k depends on z_k, the gradient is biased.
     """
     reward = ops.stop_gradient(log_likelihood - baseline)
     return ops.mean(log_likelihood + reward * gradient_of(log_probability), axis=-1)
@@ -49,7 +48,7 @@ def score_function(log_likelihood, log_probability, baseline):
 def importance_weighted(log_likelihood, log_prior, log_posterior):
     """Return the importance-weighted bound of Burda et al. 2016, with an unbiased gradient estimate.
 
-    The b_k are the leave-one-out baselines of VIMCO (Mnih and Rezende 2016); sg stops the gradient.
+    In the formula, sg stops the gradient, and b_k is a baseline of `leave_one_out`.
 
     Formula:
         "result" = L + sum_k "sg"(L - b_k) (log q(z_k) - "sg"(log q(z_k)))
@@ -62,7 +61,7 @@ def importance_weighted(log_likelihood, log_prior, log_posterior):
 
 
 def leave_one_out(log_weights):
-    """Return the baselines b_k of VIMCO from log omega (..., K). b_k does not depend on omega_k. If K is 1, b is 0.
+    """Return the baselines b_k of VIMCO (Mnih and Rezende 2016) from log omega (..., K). If K is 1, b is 0.
 
     Formula:
         b_k = log (1/K (sum_(j != k) omega_j + (prod_(j != k) omega_j)^(1/(K-1))))
@@ -78,8 +77,8 @@ def leave_one_out(log_weights):
 def wake_sleep(log_likelihood, log_prior, log_posterior):
     """Return the value of `importance_weighted`, with the gradient of reweighted wake-sleep.
 
-    Bornschein and Bengio 2015 propose the method; this function omits the baselines of Ba et al. 2015. Omega and the
-    gradients of p(y | z) and p(z) are as in `importance_weighted`. The gradient of q moves q towards p(z | y).
+    See Bornschein and Bengio 2015. This function omits the baselines of Ba et al. 2015. The formula of
+    `importance_weighted` defines omega.
 
     Formula:
         "result" = log (1/K sum_k omega_k)
@@ -92,7 +91,7 @@ def wake_sleep(log_likelihood, log_prior, log_posterior):
 
 
 def _log_weights(log_likelihood, log_prior, log_posterior):
-    # Subtract first, because in a row without a valid key both log probabilities are -1e30 and must cancel.
+    # Without the parentheses, the likelihood would be lost in rounding where both log probabilities are -1e30.
     return log_likelihood + (log_prior - log_posterior)
 
 

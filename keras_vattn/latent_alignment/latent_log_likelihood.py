@@ -16,13 +16,15 @@ from keras_vattn.support.masks import both, check_mask, check_shape, fits
 class LatentLogLikelihood(keras.layers.Layer):
     """Combines the log-likelihoods of a word under all candidate contexts into one objective per word, in nats.
 
-    `keras_vattn.LatentObjective` lists the objectives of Deng et al. 2018, sections 2 to 4, and their values. A
-    sample z has no gradient with respect to q, so the formula has a second term: its value is 0, and its gradient
-    replaces the missing gradient. The formula shows one sample and the baseline b; sg stops the gradient. The expected
-    gradient of the formula is the gradient of E_q log p(y | z) (eq. 1). The loss `keras_vattn.NegativeBound` masks and
-    sums the values. The values contain no KL: `keras_vattn.CategoricalAttention` adds it with `add_loss`.
+    `keras_vattn.LatentObjective` lists the objectives of Deng et al. 2018, sections 2 to 4, and their values. Use the
+    loss `keras_vattn.NegativeBound`, which masks and sums the values. The values contain no KL:
+    `keras_vattn.CategoricalAttention` adds the KL with `add_loss`.
 
-    If each example has one query, the log-likelihoods may have shape (B, K), and the result has shape (B,). The log
+    The formula shows `"elbo/sample"` with one sample z of the posterior q, and the baseline b; sg stops the gradient.
+    The second term has the value 0. Its gradient replaces the gradient of the sample with respect to q, which does not
+    exist. The expected gradient is the gradient of E_q log p(y | z) (eq. 1).
+
+    If each example has one query, the log-likelihoods may have shape (B, K). The result then has shape (B,). The log
     prior and log posterior may still have shape (B, 1, K).
 
     Formula:
@@ -33,16 +35,15 @@ class LatentLogLikelihood(keras.layers.Layer):
             `CategoricalAttention` that returned the candidates. Defaults to `"elbo"`.
 
     Call arguments:
-        log_likelihood: Float32 (B, T, K), from `keras_vattn.TokenLogLikelihood` or your own output layer; (B, T, K + 1)
-            with the soft baseline in training. If it has shape (B, K), the other inputs have no axis T, or T = 1.
-        log_prior: (B, T, K), the tensor that `CategoricalAttention` returned. This layer checks that the attention has
-            the same objective; if you pass a slice of the tensor, the layer checks only the shape.
-        log_posterior: (B, T, K), or `None` if the attention did not return it. Without it, the result is the marginal
-            log-likelihood, or under `keras_vattn.posterior_draws` the objective with q = p.
-        log_likelihood_mask: Boolean (B, T), see `log_prior_mask`.
-        log_prior_mask: Boolean (B, T). Keras usually propagates this mask and `log_likelihood_mask`. Words that either
-            mask excludes affect neither the moving average nor the loss; the result has both masks.
-        training: Whether to use the objective and estimator of training, as in the attention.
+        log_likelihood: Float32 (B, T, K), from `keras_vattn.TokenLogLikelihood` or your own output layer. In training
+            with the soft baseline, (B, T, K + 1).
+        log_prior: (B, T, K), the tensor that `CategoricalAttention` returned. If you pass a slice of this tensor, this
+            layer cannot check that the attention has the same objective.
+        log_posterior: (B, T, K), or `None` if the attention returned no log posterior. With `None`, the result is the
+            marginal log-likelihood, or under `keras_vattn.posterior_draws` the objective with q = p.
+        log_likelihood_mask, log_prior_mask: Boolean (B, T), usually propagated by Keras. Words that either mask
+            excludes affect neither the moving average nor the loss. The mask of the result combines both masks.
+        training: Whether to use the training objective, as in the attention.
 
     Returns:
         Float32 (B, T), or (B,), in nats.
@@ -60,18 +61,18 @@ class LatentLogLikelihood(keras.layers.Layer):
     0.42
     """
 
-    # Not `None` inside `posterior_draws`. `CategoricalAttention` has the same property, so both use the same objective.
+    # Not `None` inside `posterior_draws`.
     draws = DRAWS
 
     def __init__(self, objective="elbo", **kwargs):
-        # Without autocast, log-likelihoods remain float32.
+        # With autocast, Keras would cast the log-likelihoods to the compute dtype.
         super().__init__(autocast=False, **kwargs)
         self.objective = resolve_objective(objective)
         self.supports_masking = True
 
     @property
     def is_stochastic(self):
-        """Whether the candidates may be random samples. The layer itself samples nothing."""
+        """Whether the candidates may be random samples."""
         return self.objective.draws
 
     def build(self, log_likelihood_shape, log_prior_shape=None, log_posterior_shape=None):
@@ -80,7 +81,7 @@ class LatentLogLikelihood(keras.layers.Layer):
             self.average = average_weight(self)
 
     def load_own_variables(self, store):
-        # A file saved with another baseline has no moving average, so keep the initial value of the average.
+        # Without this check, a model saved with another baseline could not be loaded.
         if store.keys() and self.average is not None:
             super().load_own_variables(store)
 
@@ -110,7 +111,7 @@ class LatentLogLikelihood(keras.layers.Layer):
         log_posterior = log_prior if log_posterior is None else log_posterior
         value = self._value(pair, log_likelihood, log_prior, log_posterior, mask, training)
         if mask is not None:
-            # Keras would propagate only the mask of `log_likelihood`. Attach `mask`, which combines both masks.
+            # Keras would propagate only the mask of `log_likelihood`.
             keras_private.set_mask(value, mask)
         return value
 
@@ -137,7 +138,7 @@ class LatentLogLikelihood(keras.layers.Layer):
             return 0.0
         if callable(baseline):
             return baseline(draws)
-        # Use the average of earlier calls: a baseline must not depend on the samples of this call.
+        # A baseline that depends on the samples of this call would bias the gradient, so read the average first.
         average = average_of(self.average)
         if training:
             values = ops.mean(ops.stop_gradient(draws), axis=-1)
@@ -145,7 +146,6 @@ class LatentLogLikelihood(keras.layers.Layer):
         return average
 
     def _check_and_squeeze(self, log_likelihood, log_prior, log_posterior, log_likelihood_mask, log_prior_mask):
-        """Check the inputs. Return the attention outputs, without the step axis if the log-likelihood is (B, K)."""
         if len(log_prior.shape) not in (2, 3):
             raise ValueError(
                 f"`log_prior` must have shape (B, T, K) or (B, K). Received: log_prior.shape={tuple(log_prior.shape)}"
@@ -173,7 +173,6 @@ class LatentLogLikelihood(keras.layers.Layer):
         inputs.pop("training")
         log_likelihood = inputs["log_likelihood"]
         log_prior, _, _ = self._check_and_squeeze(**inputs)
-        # In training with the soft baseline, `log_likelihood` has one more candidate, for the baseline.
         num_candidates = log_prior.shape[-1]
         choices = {num_candidates}
         if num_candidates is not None and self.objective.has_baseline_entry(self.objective.in_training, training=True):

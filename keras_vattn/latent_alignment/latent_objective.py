@@ -18,7 +18,7 @@ BASELINES = ("soft", "moving_average")
 
 
 class Pair(typing.NamedTuple):
-    """An objective and its estimator."""
+    """An objective and an estimator of the objective."""
 
     objective: str
     estimator: str
@@ -39,7 +39,7 @@ class Pair(typing.NamedTuple):
         return f"{self.objective}/{self.estimator}"
 
 
-# Evaluation uses these pairs by default. The last two objectives estimate `marginal`, which needs no samples.
+# Evaluation uses these pairs by default, because these estimators need no samples.
 AT_INFERENCE = {
     "elbo": Pair("elbo", "enumerate"),
     "hard": Pair("hard", "enumerate"),
@@ -53,12 +53,12 @@ AT_INFERENCE = {
 class LatentObjective:
     """Training objective and gradient estimator of a model whose alignment is a latent variable.
 
-    Pass the objective to two layers. `keras_vattn.CategoricalAttention` returns the candidates that the objective
-    needs, and `keras_vattn.LatentLogLikelihood` combines the likelihoods of a word into one value. The alignment z is
-    one source position. The scores define p(z); an inference network that sees the target defines q(z) (Deng et al.
-    2018).
+    Pass the same objective to two layers. `keras_vattn.CategoricalAttention` returns the candidates that the objective
+    needs. `keras_vattn.LatentLogLikelihood` combines the likelihoods of a word into one value.
 
-    The list shows the estimators of each objective, default first. The formulas give the value of a word y in nats.
+    The alignment z is one source position. The scores define the prior p(z). An inference network that sees the target
+    defines the posterior q(z) (Deng et al. 2018). The formulas give the value of a word y in nats. The list shows the
+    estimators of each objective, the default first:
 
     - `"soft"`: `"expected"`. The usual soft attention.
     - `"marginal"`: `"enumerate"`, `"top_k"`. The exact likelihood (section 2.1). `"top_k"` uses only the K largest
@@ -70,12 +70,13 @@ class LatentObjective:
     - `"wake_sleep"`: `"sample"`, at least 2 samples. The bound of `"importance_weighted"`, with the gradient of Ba et
       al. 2015. No KL is added.
 
-    Evaluation uses no noise by default: `"elbo"` and `"hard"` sum over all z; `"importance_weighted"` and
-    `"wake_sleep"` use `"marginal"` instead. `inference` selects another objective and estimator, for instance
-    `"marginal/top_k"` for a model trained with `"soft"`. If the evaluation objective needs posterior logits and the
-    call has none, `"marginal"` is used too. At evaluation, `"marginal"` sums over all keys, or over the `top_k` most
-    probable keys if `top_k` is set. Under `keras_vattn.posterior_draws`, an objective that samples in training also
-    samples at evaluation, from p if the call has no posterior logits.
+    Evaluation uses no noise by default. `"elbo"` and `"hard"` sum over all z. `"importance_weighted"`, `"wake_sleep"`
+    and calls without the posterior logits that the objective needs use `"marginal"`. At evaluation, `"marginal"` sums
+    over all keys, or over the `top_k` most probable keys if `top_k` is set. `inference` selects another objective, for
+    instance `"marginal/top_k"` for a model trained with `"soft"`.
+
+    Under `keras_vattn.posterior_draws`, an objective that samples in training also samples at evaluation. A call
+    without posterior logits samples from p.
 
     Formula:
         log p(y | bb E_(z ~ p)["value"_z]) quad ("soft")
@@ -90,10 +91,10 @@ class LatentObjective:
         num_samples: Number of samples K of `"sample"`. Defaults to 1.
         top_k: Number of most probable keys in `"top_k"` and in the marginal at evaluation; `None` for all keys.
             Defaults to `None`.
-        baseline: The value that the score-function gradient of `"elbo/sample"` and `"hard/sample"` subtracts from log
-            p(y | z_k): `"soft"`, the value of the `"soft"` objective (section 3, eq. 1); `"moving_average"`, the
-            average value in training; `None` for 0; or a function of the log-likelihoods (B, T, K) whose k-th result
-            does not depend on the k-th log-likelihood. Defaults to `"soft"`.
+        baseline: The value that the gradient of `"elbo/sample"` and `"hard/sample"` subtracts from log p(y | z_k).
+            `"soft"`: the value of the `"soft"` objective (section 3, eq. 1). `"moving_average"`: the average value in
+            training. `None`: 0. A function receives the log-likelihoods (B, T, K); its k-th result must not depend on
+            the k-th log-likelihood. Defaults to `"soft"`.
         baseline_decay: Decay factor of `"moving_average"`, applied in every training call. Defaults to 0.99.
         tau: Temperature of `"gumbel"`. Defaults to 0.1, as in the commands in the code of Deng et al. 2018.
         detach_prior: Whether to treat p as a constant in the KL. Defaults to `False`, as in Deng et al. 2018.
@@ -147,7 +148,7 @@ class LatentObjective:
             )
         if pair.estimator == "gumbel" and self.num_samples != 1:
             raise ValueError(f"elbo/gumbel needs `num_samples=1`. Received: num_samples={self.num_samples}")
-        # Store normalized arguments, so that equivalent objectives compare equal.
+        # Without normalized arguments, "soft" and "soft/expected" would not be equal.
         names = {
             "objective": pair.objective,
             "estimator": pair.estimator,
@@ -185,12 +186,12 @@ class LatentObjective:
         return self.in_training.draws or self.at_inference.draws
 
     def pair(self, training, marked, has_posterior):
-        """Return the objective and the estimator that a call of `CategoricalAttention` or `LatentLogLikelihood` uses.
+        """Return the objective and the estimator that a call of a layer uses.
 
         Args:
             training: The argument `training` of the call.
             marked: Whether `keras_vattn.posterior_draws` requests samples at inference.
-            has_posterior: Whether the call has posterior logits. Without them, `posterior_draws` samples from p.
+            has_posterior: Whether the call has posterior logits.
 
         Raises:
             ValueError: If training needs posterior logits and none are passed.
@@ -208,11 +209,11 @@ class LatentObjective:
         return self._marginal
 
     def has_baseline_entry(self, pair, training):
-        """Return whether the last candidate is the soft baseline. Only training uses this baseline."""
+        """Return whether the last candidate is the soft baseline."""
         return bool(training) and pair.takes_baseline and self.baseline == "soft"
 
     def num_candidates(self, pair, num_keys):
-        """Count the candidates except the soft baseline. Return `None` if the count needs an unknown `num_keys`."""
+        """Return the number of candidates without the soft baseline, or `None` if the number is unknown."""
         if pair.estimator == "enumerate":
             return num_keys
         if pair.estimator == "top_k":

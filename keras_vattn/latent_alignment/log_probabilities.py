@@ -5,18 +5,18 @@ from keras import ops
 
 from keras_vattn import random
 
-# Replaces log 0. 0 * LOG_ZERO and LOG_ZERO - LOG_ZERO are 0, whereas the same operations on -inf return NaN.
+# Replaces log 0. With -inf, 0 * log 0 and log 0 - log 0 would be NaN.
 LOG_ZERO = -1e30
 
 
 def log_probabilities(logits, keys):
-    """Return log softmax over the valid keys of each query, float32 (B, T, S). At masked keys, the value is `LOG_ZERO`.
+    """Return log softmax over the valid keys, float32 (B, T, S), with `LOG_ZERO` at masked keys.
 
     Args:
         logits: (B, T, S).
         keys: A `keras_vattn.DenseKeys`.
     """
-    # `maximum` gives a valid key with a logit of -inf the value `LOG_ZERO`.
+    # Without `maximum`, a valid key with a logit of -inf would stay -inf.
     return keys.where_valid(ops.maximum(keys.log_softmax(logits), LOG_ZERO), LOG_ZERO)
 
 
@@ -26,7 +26,7 @@ def is_possible(log_probability):
 
 
 def without_empty_rows(log_weights):
-    """Return log weights (B, T, K). If all candidates of a row are masked, the row gets uniform weights."""
+    """Return log weights (B, T, K), with uniform weights in rows whose candidates are all masked."""
     possible = ops.any(is_possible(log_weights), axis=-1, keepdims=True)
     return ops.where(possible, log_weights, -ops.log(ops.cast(ops.shape(log_weights)[-1], log_weights.dtype)))
 
@@ -35,7 +35,7 @@ def draw(log_probability, num_samples, seed):
     """Sample indices, int64 (B, T, num_samples), independently from categorical distributions (B, T, S)."""
     batch_size, num_queries, num_keys = ops.shape(log_probability)
     noise = random.gumbel((batch_size, num_queries, num_samples, num_keys), seed)
-    # `keras.ops.argmax` is slower, because it also replaces negative zeros.
+    # `keras.ops.argmax` would be slower.
     return tf.argmax(log_probability[:, :, None] + noise, axis=-1)
 
 
@@ -52,6 +52,6 @@ def most_probable(log_probability, top_k):
 
 
 def renormalised(log_probability):
-    """Return log probabilities (B, T, K), shifted so that the probabilities sum to 1. Masked keys stay `LOG_ZERO`."""
+    """Return log probabilities (B, T, K) of probabilities that sum to 1. Masked keys keep `LOG_ZERO`."""
     total = ops.logsumexp(log_probability, axis=-1, keepdims=True)
     return ops.where(is_possible(log_probability), log_probability - total, LOG_ZERO)

@@ -61,7 +61,7 @@ def mixture_log_probabilities(inputs, kernel, bias, log_weights, chunk_size):
                     tf.tensor_scatter_nd_update(d_log_weights, [[chunk]], d_weights[None]),
                 )
 
-            # Sum in float32, because TensorFlow has no GPU kernel that updates half-precision tensors.
+            # In half precision, TensorFlow would have no GPU kernel for the updates.
             start = tuple(tf.zeros_like(x, tf.float32) for x in (input_chunks, kernel, bias, log_weights_chunks))
             d_inputs, d_kernel, d_bias, d_log_weights = _loop_over(num_chunks, add_chunk, *start)
             d_inputs = tf.cast(_from_chunks(d_inputs, num_rows), inputs.dtype)
@@ -76,7 +76,7 @@ def _log_mixture(logits, log_weights):
     """Return log sum_k exp(log_weights[:, k]) softmax(logits[:, k]), (n, V), from (n, K, V) and (n, K)."""
     largest = tf.reduce_max(log_weights, axis=1, keepdims=True)
     mixture = tf.reduce_sum(tf.exp(log_weights - largest)[..., None] * tf.nn.softmax(logits), axis=1)
-    # If p is near 0, log(p) is imprecise. Summing in log space is precise, but reads the logits three more times.
+    # The logarithm of a tiny sum is imprecise. Summing in log space is always precise, but slower.
     value = tf.cond(
         tf.reduce_all(mixture > SMALLEST),
         lambda: tf.math.log(mixture) + largest,

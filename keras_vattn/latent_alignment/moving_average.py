@@ -1,11 +1,13 @@
-"""Compute the baseline of a score-function gradient: a moving average of one value per training call. A variable (2,)
-stores the sum of the weighted values and the sum of their weights. Their ratio has no bias towards the initial 0."""
+"""Compute the moving average of one value per training call, the baseline of a score-function gradient.
+
+A variable (2,) stores the sum of the weighted values and the sum of the weights.
+"""
 
 from keras import ops
 
 
 def average_weight(layer):
-    """Create the weight that stores the moving average. Call this function in the layer's `build` method."""
+    """Create the weight that stores the moving average, in the `build` method of a layer."""
     return layer.add_weight(
         name="average",
         shape=(2,),
@@ -23,10 +25,9 @@ def average_of(average):
 
 
 def update_average(average, values, mask, decay):
-    """Update the average with the mean of the unmasked values (B, T). `mask`: boolean (B, T), or `None`."""
+    """Update the average with the mean of the unmasked values (B, T). A fully masked batch has no effect."""
     valid = ops.ones_like(values) if mask is None else ops.cast(mask, "float32")
     count = ops.sum(valid)
     mean = ops.divide_no_nan(ops.sum(ops.where(valid > 0, values, 0.0)), count)
     update = ops.stack([mean, ops.ones((), "float32")])
-    # A fully masked batch does not change the average.
     average.assign(ops.where(count > 0, decay * average + (1.0 - decay) * update, average))

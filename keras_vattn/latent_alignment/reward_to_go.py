@@ -21,12 +21,12 @@ class RewardToGo(keras.layers.Layer):
     """Adds a score-function gradient to the word log-likelihoods of a decoder with hard attention.
 
     If the sampled position z_t enters the state of the decoder (Xu et al. 2015, section 4.1), every later word depends
-    on z_t. The reward of z_t is then the log-likelihood of all words from step t on. The result of step t has the
-    value log p(y_t | z_<=t). To add the gradient, the formula below adds terms of value 0; sg stops a gradient.
+    on z_t. The reward R_t of z_t is then the log-likelihood of all words from step t on. The result of step t has the
+    value log p(y_t | z_<=t). The other terms of the formula have the value 0 and add the gradient. In the formula, sg
+    stops the gradient.
 
     Training on the sum of the results maximizes sum_t E[log p(y_t | z_<=t) + entropy_weight H_t], where H_t is the
-    entropy of p(z_t | z_<t). Without the entropies, this objective is a lower bound on log p(y). The entropies of later
-    steps depend on z_t, so the reward of z_t includes them.
+    entropy of p(z_t | z_<t). With `entropy_weight=0.0`, this sum is a lower bound on log p(y).
 
     ```
     attention = keras_vattn.Attention("additive", "hard")
@@ -38,10 +38,11 @@ class RewardToGo(keras.layers.Layer):
     model.compile(loss=keras_vattn.NegativeBound())
     ```
 
-    If the alignment of a step affects only the word of that step, use `keras_vattn.LatentLogLikelihood` instead. That
-    layer offers more estimators, and its reward, the log-likelihood of one word, has less variance. At inference the
-    decoder uses the expected context under p, and the result is the log-likelihood given this context. Under
-    `keras_vattn.posterior_draws` the result is the log-likelihood given sampled positions.
+    If the alignment of a step affects only the word of the same step, use `keras_vattn.LatentLogLikelihood` instead.
+    `LatentLogLikelihood` offers more estimators, with less variance.
+
+    At inference, the decoder uses the expected context under p, and the result is the log-likelihood given this
+    context. Under `keras_vattn.posterior_draws`, the result is the log-likelihood given sampled positions.
 
     Formula:
         "result"_t = log p(y_t | z_(<=t)) + "sg"(R_t - b_t) D(log p(z_t | z_(<t))) + "entropy_weight" D(H_t)
@@ -50,7 +51,7 @@ class RewardToGo(keras.layers.Layer):
 
     Args:
         baseline: The baseline b_t. `"moving_average"`: the average log-likelihood of a word in training, times the
-            number of words from step t on. `None` for 0. Defaults to `"moving_average"`.
+            number of words from step t on. `None`: 0. Defaults to `"moving_average"`.
         baseline_decay: Decay factor of the average, applied in every training call. Defaults to 0.99.
         entropy_weight: Weight of the entropy bonus, at least 0. Defaults to 0.0.
 
@@ -60,11 +61,10 @@ class RewardToGo(keras.layers.Layer):
         logits: (B, T, S), the logits that the decoder returns.
         value_mask: Boolean (B, S), the `memory_mask` of the decoder, or `None`.
         baseline_log_likelihood: (B, T), word log-likelihoods that do not depend on the positions sampled in this call,
-            or `None`. Their sum from step t on replaces b_t. Self-critical training (Rennie et al. 2017) computes them
-            with the same layers and `training=False`. No gradient flows to them.
-        log_likelihood_mask: Boolean (B, T), see `logits_mask`.
-        logits_mask: Boolean (B, T). Keras usually propagates this mask and `log_likelihood_mask`. Words that either
-            mask excludes have value and gradient 0.
+            or `None`. The sum from step t on replaces b_t. Self-critical training (Rennie et al. 2017) computes the
+            array with the same layers and `training=False`. No gradient flows to the array.
+        log_likelihood_mask, logits_mask: Boolean (B, T), usually propagated by Keras. Words that either mask excludes
+            have value and gradient 0.
         training: Whether to add the gradient terms.
 
     Returns:
@@ -83,7 +83,7 @@ class RewardToGo(keras.layers.Layer):
     """
 
     def __init__(self, baseline="moving_average", baseline_decay=0.99, entropy_weight=0.0, **kwargs):
-        # Without autocast, log-likelihoods remain float32.
+        # With autocast, Keras would cast the log-likelihoods to the compute dtype.
         super().__init__(autocast=False, **kwargs)
         if baseline not in BASELINES:
             raise ValueError(f'`baseline` must be "moving_average" or None. Received: baseline={baseline!r}')
@@ -127,7 +127,6 @@ class RewardToGo(keras.layers.Layer):
         )
         keys = DenseKeys(None if value_mask is None else ops.cast(value_mask, "bool")[:, None])
         log_p = log_probabilities(ops.cast(logits, "float32"), keys)
-        # Masked keys contribute 0 to the sums below.
         log_p = ops.where(is_possible(log_p), log_p, 0.0)
         drawn_log_p = _zero_masked(ops.sum(weights * log_p, axis=-1), mask)
         reward = _to_go(value)
@@ -144,7 +143,7 @@ class RewardToGo(keras.layers.Layer):
             return _to_go(_zero_masked(ops.cast(baseline_log_likelihood, "float32"), mask))
         if self.average is None:
             return 0.0
-        # Use the average of earlier calls: a baseline must not depend on the samples of this call.
+        # A baseline that depends on the samples of this call would bias the gradient, so read the average first.
         average = average_of(self.average)
         update_average(self.average, ops.stop_gradient(value), mask, self.baseline_decay)
         return average * _to_go(_zero_masked(ops.ones_like(value), mask))
@@ -185,7 +184,7 @@ class RewardToGo(keras.layers.Layer):
 
 
 def _to_go(x):
-    """Return, for each step, the sum over this step and all later steps, (B, T)."""
+    """Return the sum of x (B, T) over each step and all later steps, (B, T)."""
     return ops.flip(ops.cumsum(ops.flip(x, axis=1), axis=1), axis=1)
 
 

@@ -14,11 +14,9 @@ from keras_vattn.support.masks import both, check_mask, check_shape, first_mask,
 from keras_vattn.support.products import matmul
 from keras_vattn.support.validation import integer, positive_integer, refuse_ignore_class
 
-# Default number of logits in a chunk: 256 MB in float32 if there are targets, 32 MB without. Large chunks speed up
-# training, because the backward pass reuses the probabilities of the first chunk and recomputes all others.
+# Default number of logits in a chunk. Smaller chunks would slow down training.
 CHUNK_ENTRIES = 2**26
 PREDICTION_ENTRIES = 2**23
-# Number of blocks in the first chunk if K > 1. A block is skipped if all its rows are masked or have gradient 0.
 NUM_BLOCKS = 8
 
 
@@ -26,17 +24,17 @@ NUM_BLOCKS = 8
 class TokenLogLikelihood(FeatureInputs, keras.layers.Layer):
     """Output layer over a vocabulary: computes log p(y | z_k) of words for each candidate z_k of a latent alignment.
 
-    It is the last layer of the network f in Deng et al. 2018, section 2.1. With targets, it returns only the
-    log-likelihoods of the target words, (B, T, K). It computes the logits (B, T, K, V) in chunks of rows. The
-    probabilities of the first chunk are stored. The backward pass recomputes the other probabilities, and skips chunks
-    without a gradient. Matrix products use the compute dtype; all other operations use float32.
+    See Deng et al. 2018, section 2.1. With targets, the layer returns only the log-likelihoods of the target words,
+    (B, T, K). To save memory, the layer computes the logits (B, T, K, V) in chunks of rows, and recomputes the logits
+    of all but the first chunk in the backward pass. Matrix products use the compute dtype; all other operations use
+    float32.
 
-    Instead of labels, targets may be weights of all V words at each step: a distribution over words, or votes, such as
-    ten answers to a question about an image (Deng et al. 2018, section 4). A word with n votes counts like n labels.
-    Divide all votes by their sum to count them like one label.
+    Targets may be labels, or weights of all V words at each step. Weights are a distribution over words, or votes, such
+    as ten answers to a question about an image (Deng et al. 2018, section 4). A word with n votes counts like n labels.
+    To count all votes like one label, divide the votes by their sum.
 
-    If each example has one query, you may omit the step axis from all inputs: inputs (B, K, D), targets (B,) or (B, V).
-    To remove this axis from a result `x` of `keras_vattn.CategoricalAttention`, use `x[:, 0]`.
+    If each example has one query, you may omit the step axis T from all inputs: inputs (B, K, D), targets (B,) or
+    (B, V). For a result `x` of `keras_vattn.CategoricalAttention`, pass `x[:, 0]`.
 
     Formula:
         p(v | z_k) = "softmax"_v(W^T "inputs"_(t,k) + b)
@@ -46,33 +44,35 @@ class TokenLogLikelihood(FeatureInputs, keras.layers.Layer):
 
     Args:
         vocabulary_size: V, the number of words.
-        ignore_class: Integer label to ignore, such as the label of padding: words with this label have value and
+        ignore_class: Integer label to ignore, such as the label of padding. Words with this label have value and
             gradient 0. If targets are weights of every word, use `None` and set the weights to 0. Defaults to `None`.
-        chunk_size: Maximum number of rows (B times T times K) whose logits are in memory at once. If one chunk is
-            enough, nothing is computed twice. A smaller size saves memory: a training step needs about three times the
-            memory of a chunk's logits, and more with weights of every word. `None` limits a chunk to 2**26 logits, 256
-            MB in float32, or to 2**23 logits if `log_weights` are passed. Defaults to `None`.
+        chunk_size: Maximum number of rows (B times T times K) whose logits are in memory at once. A training step needs
+            about three times the memory of these logits, and more with weights of every word. If one chunk is enough,
+            nothing is computed twice. `None` limits a chunk to 2**26 logits (256 MB in float32) with targets, and to
+            2**23 logits with `log_weights`. Defaults to `None`.
         use_bias: Whether to add b. Defaults to `True`.
         kernel_initializer: Initializer of W, (D, V). Defaults to `"glorot_uniform"`.
         bias_initializer: Initializer of b. Defaults to `"zeros"`.
 
     Call arguments:
-        inputs: (B, T, K, D), the last hidden layer for each candidate; or (B, K, D), and then all other inputs and the
-            result have no axis T.
+        inputs: (B, T, K, D), the last hidden layer for each candidate. With (B, K, D), all other inputs and the result
+            have no axis T.
         targets: Integers (B, T) in [0, V), weights of every word (B, T, V), or `None`. No gradient flows to the
             targets.
         log_weights: (B, T, K) from `keras_vattn.CategoricalAttention`, for a prediction without targets; or `None`.
         inputs_mask: Boolean (B, T), usually propagated by Keras, or `None`.
-        candidates_mask: Boolean, broadcastable to (B, T, K), or `None`. `True` for possible candidates; if all keys are
-            candidates, pass the source mask. Masked candidates have value and gradient 0, and matrix products skip most
-            of them. The objective is unchanged, because masked candidates have log p(z) = -1e30. If all candidates of a
-            word are masked, all of them count, as in `keras_vattn.LatentLogLikelihood`.
+        candidates_mask: Boolean, broadcastable to (B, T, K), `True` for possible candidates; or `None`. If all keys are
+            candidates, pass the source mask to save time. The mask does not change the objective. Masked candidates
+            have value and gradient 0. If all candidates of a word are masked, all of them count.
 
     Returns:
-        Float32, in nats. With targets: the log-likelihood of the targets under each z_k, (B, T, K). Words of
-        `ignore_class` and masked words have value and gradient 0, and the mask of the result excludes them. With
-        `log_weights`: log p of every word, (B, T, V), computed in chunks of rows; p is a sum over all keys or the
-        `top_k` keys, or an average over sampled keys. Without targets and `log_weights`: log p(v | z_k), (B, T, K, V).
+        Float32, in nats:
+
+        - With targets: the log-likelihood of the targets under each z_k, (B, T, K). Masked words and words of
+          `ignore_class` have value and gradient 0, and the mask of the result excludes these words.
+        - With `log_weights`: log p of every word, (B, T, V). p is a sum over all keys or the `top_k` keys, or an
+          average over sampled keys.
+        - Without targets and `log_weights`: log p(v | z_k), (B, T, K, V).
 
     Raises:
         ValueError: If a size is not positive, if a shape is wrong, if both `log_weights` and targets are passed, if
@@ -104,7 +104,7 @@ class TokenLogLikelihood(FeatureInputs, keras.layers.Layer):
         bias_initializer="zeros",
         **kwargs,
     ):
-        # Without autocast, `log_weights` remains float32.
+        # With autocast, Keras would cast `log_weights` to the compute dtype.
         super().__init__(autocast=False, **kwargs)
         self.vocabulary_size = positive_integer("vocabulary_size", vocabulary_size)
         self.ignore_class = integer("ignore_class", ignore_class, optional=True)
@@ -144,10 +144,10 @@ class TokenLogLikelihood(FeatureInputs, keras.layers.Layer):
         row_mask = None if word_mask is None else word_mask[..., None]
         if candidates_mask is not None:
             possible = ops.cast(candidates_mask, "bool")
-            # If all candidates of a word are masked, all of them count, as in `LatentLogLikelihood`.
+            # If all candidates of a word are masked, all candidates count, as in `LatentLogLikelihood`.
             row_mask = both(row_mask, ops.logical_or(possible, ~ops.any(possible, axis=-1, keepdims=True)))
         if row_mask is not None:
-            # Replace masked inputs, which may be NaN.
+            # Masked inputs may be NaN.
             inputs = ops.where(row_mask[..., None], inputs, ops.zeros_like(inputs))
         *axes, num_candidates, width = ops.shape(inputs)
         num_words = math.prod(axes)
@@ -163,7 +163,8 @@ class TokenLogLikelihood(FeatureInputs, keras.layers.Layer):
             log_weights = ops.reshape(log_weights, (num_words, num_candidates))
             result = mixture_log_probabilities(rows, *self._weights(), log_weights, chunk_size)
             return ops.reshape(result, (*axes, self.vocabulary_size))
-        # With the candidate axis first, the rows of the last candidate (the baseline) are contiguous and easy to skip.
+        # With another order, the rows of the baseline (the last candidate) would not be contiguous, so no block of rows
+        # could be skipped.
         rows = ops.reshape(ops.transpose(rows, (1, 0, 2)), (num_candidates * num_words, width))
         if word_mask is not None:
             targets = ops.where(word_mask[..., None] if weighs_words else word_mask, targets, 0)
@@ -178,12 +179,12 @@ class TokenLogLikelihood(FeatureInputs, keras.layers.Layer):
         result = chosen_log_likelihood(rows, *self._weights(), targets, chunk_size, row_mask, num_blocks)
         result = ops.reshape(ops.transpose(ops.reshape(result, (num_candidates, num_words))), (*axes, num_candidates))
         if word_mask is not None:
-            # `compute_mask` does not receive the targets, so set the mask here.
+            # `compute_mask` does not receive the targets.
             keras_private.set_mask(result, word_mask)
         return result
 
     def _weights(self):
-        """Return W and b in float32, so that their gradients are summed over chunks in float32."""
+        # In half precision, the gradients would lose precision in the sum over chunks.
         bias = ops.zeros((self.vocabulary_size,), "float32") if self.bias is None else self.bias.value
         return ops.cast(self.kernel.value, "float32"), ops.cast(bias, "float32")
 
