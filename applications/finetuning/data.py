@@ -19,15 +19,15 @@ from applications.finetuning.tokens import TextEncoder
 from applications.text.batching import cheapest_cuts, num_buckets
 from applications.text.readers import has_word, table_rows
 
-# Batches are padded to a multiple of this many tokens, or to `max_length`.
+# Batch lengths are rounded up to a multiple of this many tokens.
 MULTIPLE = 8
-# Number of batches in a pool; training sorts the examples of each pool by length.
+# Training sorts the examples by length within pools of this many batches.
 POOL = 32
 
 
 @dataclasses.dataclass
 class Texts:
-    """The examples of a file: texts, second texts (`None` if there are no pairs), labels (str) or scores (float)."""
+    """The examples of a file. `seconds` is `None` without pairs. Labels are strings or, for scores, floats."""
 
     firsts: list
     seconds: list | None
@@ -64,10 +64,9 @@ def read(options):
 
 
 def _cut(examples, options):
-    """Split examples at random into `(train, held_out)`; `train` contains an example of every class."""
+    """Return two random parts, `(train, held_out)`; `train` has an example of every class."""
     order = np.random.default_rng(0).permutation(len(examples))
     if TASKS[options.task].kind == "classes":
-        # Reserve one example of each label for training.
         reserved = {examples.labels[row]: row for row in order}.values()
     else:
         reserved = order[-1:]
@@ -94,11 +93,11 @@ def read_other(options, evaluation):
 
 
 def read_examples(path, options):
-    """Read a file of examples. Return `spans.Questions` for a span task, and `Texts` for other tasks."""
+    """Return the examples of a file: `spans.Questions` for a span task, otherwise `Texts`."""
     task = TASKS[options.task]
     if task.kind == "span":
         return spans.read_squad(path)
-    # In the files of GLUE, quotation marks are part of the text.
+    # Do not parse GLUE's files as CSV: their quotation marks are part of the text.
     rows = list(table_rows(path, ".csv" if path.removesuffix(".gz").endswith(".csv") else ".tsv"))
     header = [name.strip() for name in rows[0][1]] if rows else []
     names = [options.text_column, options.pair_column, options.label_column]
@@ -122,14 +121,14 @@ def read_examples(path, options):
 
 
 def _example(position, row, indices, width, task):
-    """Return three values of a row: the text, the second text (or `None`), and the label (str) or score (float)."""
+    """Return the text, the second text or `None`, and the label (str) or score (float) of a row."""
     num_needed = 1 + max(column for column in indices if column is not None)
     if len(row) < num_needed:
         raise InputError(f"{position}: expected at least {num_needed} columns. Received: {len(row)}")
     if width is not None and len(row) > width:
         hint = "as in the header; in a .csv, put texts with commas in quotation marks"
         raise InputError(f"{position}: expected {width} columns, {hint}. Received: {len(row)}")
-    # Remove line breaks and tabs, because the files that a run writes have one example per line.
+    # A line break or a tab in a text would break the run's output files.
     first, second, label = (None if column is None else " ".join(row[column].split()) for column in indices)
     if not label:
         raise InputError(f"{position}: expected a label. Received an empty label.")
@@ -146,7 +145,7 @@ def _example(position, row, indices, width, task):
 
 
 def embedded_parts():
-    """Return the built-in `Texts` of each split: docstring sentences with topics. No docstring is in two splits."""
+    """Return the built-in `Texts` of each split. No docstring has sentences in two splits."""
     parts = {name: Texts([], None, []) for name in embedded.TENTHS}
     for text, topic, tenth in embedded.labelled():
         part = next(parts[name] for name, tenths in embedded.TENTHS.items() if tenth in tenths)
@@ -157,10 +156,13 @@ def embedded_parts():
 
 @dataclasses.dataclass
 class Codec:
-    """Describes how a run encodes texts and labels.
+    """The text encoder, the labels and the transformer config of a run.
 
-    `labels` are the class names, or `None` if the targets are scores or answer spans. `backbone` is the config of the
-    transformer. `pairs` is true if examples are pairs of texts.
+    Attributes:
+        encoder: `TextEncoder`.
+        labels: Class names; `None` for scores and answer spans.
+        backbone: Config of the transformer.
+        pairs: Whether an example is a pair of texts.
     """
 
     encoder: TextEncoder
@@ -188,11 +190,12 @@ class Encoded:
         part: `Texts` or `spans.Questions`.
         ids: Token ids with special tokens, ragged (N, None). For questions, each row is a window: [CLS] question [SEP]
             chunk of the context [SEP].
-        num_first: Number of tokens before the second text of a pair or, for questions, before the context.
-        targets: Classes (N,), scores (N,), or the indices (N, 2) of the first and last answer token, 0 for no answer.
+        num_first: Number of tokens before the second text. For questions, number of tokens before the context.
+        targets: Classes (N,) or scores (N,). For questions, indices (N, 2) of the first and last answer token; both are
+            0 without an answer.
         report: Counts of examples and tokens.
-        questions: For each window, the index of its question; `None` if the task has no questions.
-        places: Character offsets (start, end) of each context token; `None` if the task has no questions.
+        questions: For each window, the index of the question; `None` in other tasks.
+        places: For each window, the character offsets (start, end) of the context tokens; `None` in other tasks.
     """
 
     part: Texts | spans.Questions
@@ -209,12 +212,15 @@ class Encoded:
     def batches(self, options, first_epoch=None):
         """Return batches of ({"token_ids", "segment_ids", "padding_mask"} (B, L), targets).
 
-        `first_epoch`: see `array_batches`. Training batches group examples of similar length. A full batch is padded to
-        the length of its longest example, rounded up. A smaller last batch is padded to the maximum length. The batches
-        of all epochs have at most `batching.MAX_SHAPES` shapes.
+        Training batches group examples of similar length. A full batch is padded to the length of its longest example,
+        rounded up. A smaller last batch is padded to the maximum length. All batches together have at most
+        `batching.MAX_SHAPES` shapes.
+
+        Args:
+            options: `Options`.
+            first_epoch: `None` for one pass in order; an integer for endless shuffled epochs, starting with this one.
         """
         batch_size, lengths = options.fit.batch_size, self.ids.row_lengths().numpy()
-        # Round up to a multiple of `MULTIPLE`, at most `max_length`. Then choose the lengths with the least padding.
         rounded = np.minimum(-(-lengths // MULTIPLE) * MULTIPLE, options.texts.max_length)
         lengths, counts = np.unique(rounded, return_counts=True)
         lengths = lengths[cheapest_cuts(counts, lengths, num_buckets(len(rounded), batch_size))]
@@ -235,8 +241,7 @@ class Encoded:
         return prefetched(rows.map(batch_of))
 
     def _rows_of_batches(self, batch_size, seed, first_epoch):
-        """Return the rows of each batch. The examples are shuffled and then sorted by length within pools of `POOL`
-        batches; finally the batches are shuffled."""
+        """Return a dataset with the row indices of each batch."""
         num_rows, lengths = len(self.targets), tf.cast(self.ids.row_lengths(), tf.int32)
         pools = tf.range(num_rows) // (POOL * batch_size) * (1 + tf.reduce_max(lengths))
 
@@ -269,8 +274,8 @@ def encode(options, codec, part, training=False):
 
 
 def own_length(ragged, max_length):
-    """Return the length, at most `max_length`, to which this batch of ragged token ids (B, None) is padded."""
-    # The transformer reads the first token, so a batch without tokens also needs a positive length.
+    """Return the padded length for ragged ids (B, None): a multiple of `MULTIPLE`, at most `max_length`."""
+    # A batch without tokens would fail: the transformer reads the first token.
     longest = tf.maximum(ragged.bounding_shape()[1], 1)
     return tf.minimum(-(-longest // MULTIPLE) * MULTIPLE, max_length)
 

@@ -14,16 +14,14 @@ import numpy as np
 
 from applications.text import python_topics
 
-# The classes of the built-in task, and the modules whose docstrings contain the sentences of each class.
 TOPICS = {
     "asyncio": ("asyncio",),
     "email": ("email",),
     "numbers": ("_pydecimal.py", "fractions.py", "numbers.py", "random.py", "statistics.py"),
 }
-# The docstrings are divided into ten parts, numbered from 0. This dictionary lists the parts of each split.
+# Which tenths of the docstrings each split contains.
 TENTHS = {"train": range(3, 10), "valid": range(2, 3), "test": range(2)}
 MIN_WORDS, MAX_WORDS = 6, 40
-# Folders that are skipped: third-party packages, and tests, whose docstrings and comments are not English prose.
 _LEFT_OUT = {"site-packages", "dist-packages", "test", "tests", "idle_test", "lib2to3"}
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
 _COMPLETE_SENTENCE = re.compile(r"[A-Z].*[.!?]")
@@ -31,7 +29,7 @@ _COMMENT = re.compile(r"\s*#+ ?(.*)")
 
 
 def texts_of(path, comments):
-    """Return the docstrings, and optionally the comments, of a module. Each text is a list of sentences."""
+    """Return the docstrings of a module, and optionally the comments, as lists of sentences."""
     try:
         text = path.read_text(encoding="utf-8")
         tree = ast.parse(text)
@@ -40,7 +38,6 @@ def texts_of(path, comments):
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     blocks = [ast.get_docstring(node) or "" for node in ast.walk(tree) if isinstance(node, documented)]
     if comments:
-        # Join consecutive comment lines into one block.
         lines = (_COMMENT.fullmatch(line) for line in text.splitlines())
         groups = itertools.groupby(lines, key=lambda comment: comment is not None)
         blocks += [" ".join(comment[1] for comment in group) for is_comment, group in groups if is_comment]
@@ -53,7 +50,6 @@ def _is_prose(sentence):
 
 
 def _modules():
-    """Return a list of (top-level name, path) for all modules of the standard library."""
     folder = pathlib.Path(sysconfig.get_paths()["stdlib"])
     paths = sorted((path.relative_to(folder), path) for path in folder.glob("**/*.py"))
     return [(module.parts[0], path) for module, path in paths if not _LEFT_OUT & set(module.parts)]
@@ -71,9 +67,11 @@ def pretraining_sentences():
 
 @functools.cache
 def labelled():
-    """Return a list of (sentence, topic, tenth) with distinct sentences. The docstrings are shuffled and divided into
-    ten parts, and `tenth` is the number of the part that contains the sentence (see `TENTHS`). A validation or test
-    sentence is dropped if the Jaccard similarity of its words and those of a training sentence is at least 3/4."""
+    """Return a list of (sentence, topic, tenth) with distinct sentences.
+
+    `tenth` is a number from 0 to 9; `TENTHS` lists the tenths of each split. A validation or test sentence is left out
+    if it resembles a training sentence: the Jaccard similarity of their words is at least 3/4.
+    """
     topics = {module: topic for topic, modules in TOPICS.items() for module in modules}
     texts = [(topics[name], text) for name, path in _modules() if name in topics for text in texts_of(path, False)]
     sentences = {}

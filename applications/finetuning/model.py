@@ -3,8 +3,9 @@
     logits = head(dropout(transformer(tokens))),  attention weights sampled from q
     loss = task loss + kl_weight KL(q || p)
 
-The task loss is the cross-entropy, or the squared error if the model predicts a score. A network computes p, the prior
-of the attention weights, from the keys. The model `no_kl` has no prior and no KL. `deterministic` does not sample.
+q is the distribution of the attention weights. p is their prior, which a network computes from the keys. The task loss
+is the cross-entropy, or the squared error for scores. The model `no_kl` has no prior and no KL. `deterministic` does
+not sample.
 
 Shapes: B examples, L tokens, C classes.
 """
@@ -22,10 +23,13 @@ MODELS = {"deterministic": "deterministic", "no_kl": "BAM (NO KL)", "wc": "BAM-W
 
 @dataclasses.dataclass
 class Models:
-    """The training model and its transformer. In `no_kl` and `wc`, the transformer has stochastic attention.
+    """The training model and its transformer, with stochastic attention in `no_kl` and `wc`.
 
-    The training model maps "token_ids", "segment_ids" and "padding_mask", each (B, L), to one output, which depends on
-    the task: class logits (B, C), scores (B,), or logits (B, L, 2) of the first and the last token of an answer.
+    The training model maps "token_ids", "segment_ids" and "padding_mask", (B, L) each, to one of these outputs:
+
+    - class logits (B, C)
+    - scores (B,)
+    - logits (B, L, 2) of the first and the last token of an answer
     """
 
     training: keras.Model
@@ -38,7 +42,7 @@ def build(options, codec):
     kind, seed = TASKS[options.texts.task].kind, options.run.layer_seed(0)
     dropout = keras.layers.Dropout(options.backbone.classifier_dropout, seed=seed, name="classifier_dropout")
     units = {"classes": len(codec.labels or ()), "score": 1, "span": 2}[kind]
-    # The head has a separate seed, so that models with the same --seed but different priors start with the same head.
+    # With a separate seed, models with different priors start with the same head.
     initializer = keras.initializers.TruncatedNormal(stddev=0.02, seed=seed)
     head = keras.layers.Dense(units, kernel_initializer=initializer, dtype="float32", name="head")
     inputs = {name: keras.Input((None,), dtype="int32", name=name) for name in backbone.input}
@@ -47,14 +51,14 @@ def build(options, codec):
     if kind == "score":
         outputs = keras.ops.squeeze(outputs, -1)
     elif kind == "span":
-        # Span tasks do not use the pooled output. An answer cannot start or end in padding.
+        # Span tasks do not use `pooled_dense`. An answer cannot start or end in padding.
         backbone.get_layer("pooled_dense").trainable = False
         outputs = keras.ops.where(inputs["padding_mask"][..., None] > 0, outputs, -1e4)
     return Models(keras.Model(inputs, outputs), backbone)
 
 
 def bayesian(options, backbone):
-    """Convert a transformer to stochastic attention. If the model is "deterministic", return `backbone`."""
+    """Return a transformer with stochastic attention or, for the model "deterministic", `backbone`."""
     if options.model == "deterministic":
         return backbone
     values, seed = options.alignment, options.run.layer_seed(1)
@@ -68,9 +72,9 @@ def bayesian(options, backbone):
     prior = keras_vattn.GammaPrior(
         beta=values.prior_beta, hidden_units=values.prior_hidden_units, kernel_initializer=initializer, name="prior"
     )
-    # Reset the seed, so that the initial weights of the prior do not depend on earlier random numbers.
+    # Without this seed, the initial prior would depend on earlier random numbers.
     keras.utils.set_random_seed(seed)
-    # To average the KLs, divide `kl_weight` by the number of KLs. ALBERT calls a layer repeatedly: one KL per call.
+    # ALBERT calls a layer several times, with one KL per call. To average the KLs, divide by the number of calls.
     count = getattr(backbone, "num_groups", backbone.num_layers)
     num_calls = max(1, round(values.drawn_share * count)) * backbone.num_layers / count
     num_layers = num_calls if values.kl_reduction == "mean" else 1

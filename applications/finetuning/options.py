@@ -16,11 +16,11 @@ class Task:
     """The kind of output that a task requires, and the format of the data files."""
 
     kind: Literal["classes", "score", "span"] = "classes"
-    # Names of three columns: the text, the second text (`None` without pairs), and the label or score.
+    # Columns of the text, the second text (`None` without pairs), and the label or score.
     columns: tuple = ("sentence", None, "label")
-    # Column indices in files without a header; `None` if files have a header.
+    # Column indices in files without a header; otherwise `None`.
     places: tuple | None = None
-    # Valid labels, or `None` to use the labels of the training examples.
+    # Valid labels; `None` accepts the labels of the training examples.
     labels: tuple | None = None
 
 

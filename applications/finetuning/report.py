@@ -23,7 +23,7 @@ from applications.finetuning.options import TASKS
 from applications.finetuning.serve import logits_of, predicted_spans
 from keras_vattn import metrics
 
-# Number of examples in report.txt (NUM_SHOWN) and in report.html (NUM_SAMPLES).
+# Number of examples in report.txt and in report.html.
 NUM_SHOWN, NUM_SAMPLES = 5, 20
 _TASK, _DRAWS = "report.task", "report.draws"
 COLUMNS = (
@@ -51,7 +51,7 @@ COLUMNS = (
 
 
 def evaluate(run, part, evaluation=None):
-    """Compute the predictions for an encoded split; return a report and the predictions."""
+    """Return a report on an encoded split, and a dictionary with the predictions."""
     kind = TASKS[run.options.texts.task].kind
     report = {"num_examples": len(part.part), "gradients": gradient_norms(run, part)}
     if kind == "span":
@@ -80,8 +80,10 @@ def evaluate(run, part, evaluation=None):
 
 
 def predictor(run, part, corruption=0.0):
-    """Return a `Predictor` of class probabilities or scores for the `Encoded` split `part`. `corruption` is the
-    fraction of words to replace with random words of the split."""
+    """Return a `Predictor` of class probabilities or scores for the encoded split `part`.
+
+    `corruption` is the fraction of words to replace with random words of the split.
+    """
     model, options = run.models.training, run.options
     if corruption:
         part = data.encode(options, run.codec, with_other_words(part.part, corruption))
@@ -97,7 +99,7 @@ def predictor(run, part, corruption=0.0):
 
 
 def with_other_words(texts, fraction):
-    """Return `Texts` in which each word is replaced, with probability `fraction`, by a random word of the texts."""
+    """Return `Texts` whose words are replaced, with probability `fraction`, by random words."""
     generator = np.random.default_rng(0)
     words = np.array([word for column in texts.columns for text in column for word in text.split()])
 
@@ -111,7 +113,7 @@ def with_other_words(texts, fraction):
 
 
 def other_texts(options, path, codec=None):
-    """Read the texts of a file. The labels in the file are ignored, and all texts receive the same label."""
+    """Read the texts of a file and give all of them the same label. The labels in the file are ignored."""
     texts = data.read_examples(path, options.texts)
     return dataclasses.replace(texts, labels=[codec and codec.labels[0]] * len(texts))
 
@@ -122,17 +124,17 @@ def require_classes(options):
 
 
 def class_report(labels, draws):
-    """Average sampled predictions (S, N, C), and return metrics of the mean. `labels` (N,) are the correct classes."""
+    """Return metrics of the mean of sampled predictions (S, N, C), for the correct classes `labels` (N,)."""
     task = class_figures(labels, draws.mean(axis=0).argmax(axis=1))
     return {"task": task, **uncertainty.calibration(draws, labels)}
 
 
 def class_figures(labels, predicted):
-    """Return the accuracy and the Matthews correlation; for two classes, also the F1 score of the second class."""
+    """Return the accuracy and the Matthews correlation. For two classes, add the F1 of the second class."""
     import sklearn.metrics
 
     figures = {"accuracy": float(np.mean(labels == predicted))}
-    # With a single class the correlation is undefined, and scikit-learn warns.
+    # For a single class, scikit-learn would warn that the correlation is undefined.
     is_defined = len(np.union1d(labels, predicted)) > 1
     figures["matthews"] = float(sklearn.metrics.matthews_corrcoef(labels, predicted)) if is_defined else 0.0
     if max(labels.max(), predicted.max()) < 2:
@@ -141,7 +143,7 @@ def class_figures(labels, predicted):
 
 
 def score_figures(targets, scores):
-    """Return the correlations of scores with human scores; 0 for constant scores."""
+    """Return the correlations of scores with human scores, or 0 for constant scores."""
     import scipy.stats
 
     if not np.ptp(scores) or not np.ptp(targets):
@@ -212,7 +214,6 @@ def shown(run, part, outputs):
             sample = [("text", column[row]) for column in part.columns]
             sample += [("label", label), ("predicted", answers[row])]
             sample += [] if spread is None else [("unsure", f"{spread[row]:.3f}")]
-        # A predicted score is neither right nor wrong.
         sample += [] if is_right is None else [verdict("" if is_right else f"{label} is right")]
         samples.append(sample)
     return Shown(samples)
@@ -222,13 +223,13 @@ def report(run, part, record, outputs, shown):
     return sample_lines(shown.samples, NUM_SHOWN)
 
 
-# Metrics in Table 5 of Fan et al. 2020, for the tasks that do not use accuracy.
+# Metrics of tasks without accuracy in Table 5 of Fan et al. 2020.
 _OF_TASKS = {"cola": ("matthews",), "sts": ("pearson",), "squad1": ("exact", "f1"), "squad2": ("exact", "f1")}
 _SHORT = {"exact": " EM", "f1": " F1"}
 
 
 def fan(comparison):
-    """Return a list with a table of our results and Table 5 of Fan et al. 2020. For a custom task the list is empty."""
+    """Return a list with Table 5 of Fan et al. 2020 and our results. For custom tasks the list is empty."""
     task = comparison.planned[0].options.texts.task
     if TASKS[task].columns[0] == "text":
         return []

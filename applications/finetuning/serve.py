@@ -13,7 +13,6 @@ from applications.finetuning.data import encode, own_length, padded
 from applications.finetuning.options import TASKS
 from applications.text.readers import aligned, has_word, read_input
 
-# Batch size of `predict`.
 BATCH = 64
 
 
@@ -45,7 +44,6 @@ class Predictor(tf.Module):
         return padded(ids, num_first, own_length(ids, self.encoder.max_length))
 
     def _outputs(self, inputs):
-        """Return the class probabilities (B, C) or the scores (B,)."""
         outputs = self._model.value(inputs, training=False)
         return outputs if self._labels is None else tf.nn.softmax(outputs)
 
@@ -55,14 +53,14 @@ class Predictor(tf.Module):
         return {"probabilities": outputs, "labels": tf.gather(self._labels, tf.argmax(outputs, axis=1))}
 
     def _sample(self, *arguments):
-        """Return the mean of S predictions, their standard deviation "sd", and the predictions "draws" (S, B, ...)."""
+        """Return the mean of S predictions, the standard deviation "sd" and all "draws" (S, B, ...)."""
         *texts, num_samples, seed = arguments
         draws = self._noise.value.draws(self._outputs, self._inputs(texts), num_samples, seed)
         return self._answers(tf.reduce_mean(draws, axis=0)) | {"draws": draws, "sd": tf.math.reduce_std(draws, axis=0)}
 
 
 def logits_of(run, part):
-    """Return the outputs of the model for each batch of a split. The attention is not sampled."""
+    """Return the outputs of the model for each batch of a split, without sampling."""
     predict = run.models.training.predict_on_batch
     return [predict(inputs) for inputs, _ in progress(part.batches(run.options), "predicting")]
 
@@ -90,7 +88,6 @@ def generate(run, options):
 
 
 def _answers(run, rows):
-    """Yield one output line per row. A row contains one or two texts."""
     if TASKS[run.options.texts.task].kind == "span":
         questions, contexts = zip(*rows)
         part = spans.Questions([""] * len(rows), questions, contexts, [[]] * len(rows))

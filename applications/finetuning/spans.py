@@ -14,13 +14,12 @@ import tensorflow as tf
 from applications.common.errors import InputError
 from applications.text.readers import read_json
 
-# Maximum number of tokens in an answer.
 MAX_ANSWER_LENGTH = 30
 
 
 @dataclasses.dataclass
 class Questions:
-    """Questions as columns: ids, questions, contexts, and a list of answers (text, character offset) per question."""
+    """Questions as columns. `answers` has a list of answers (text, character offset) per question."""
 
     ids: list
     questions: list
@@ -60,15 +59,15 @@ def read_squad(path):
 
 
 def windows_of(encoder, part, stride):
-    """Split the context of each question into windows. Return a dictionary of the token fields of `data.Encoded`."""
+    """Split contexts into windows of tokens. Return the token fields of `data.Encoded` as a dictionary."""
     start, end = encoder.tokenizer.cls_token_id, encoder.tokenizer.sep_token_id
     context, windows = None, []
     for index, question in enumerate(encoder.pieces(part.questions).to_list()):
-        # Consecutive questions often share a context, so encode a context only if it is new.
+        # Consecutive questions often share a context; do not encode it again.
         if part.contexts[index] != context:
             context = part.contexts[index]
             ids, offsets = encoder.located(context)
-        # Reserve at least half of a window for the context.
+        # Leave at least half of a window for the context.
         question = question[: encoder.max_length // 2 - 2]
         before, num_free = len(question) + 2, encoder.max_length - len(question) - 3
         span = answer_tokens(part.answers[index], offsets)
@@ -87,7 +86,7 @@ def windows_of(encoder, part, stride):
 
 
 def answer_tokens(answers, offsets):
-    """Return the indices of the first and last token of the first answer, or `None` if there is no answer."""
+    """Return the indices of the first and last token of the first answer, or `None` without an answer."""
     if not answers:
         return None
     text, start = answers[0]
@@ -101,20 +100,20 @@ def best_spans(encoded, scores, may_have_none):
     Args:
         encoded: `data.Encoded` questions.
         scores: For each window, log-probabilities (L, 2) that each token is the first or the last token of the answer.
-        may_have_none: Whether questions may have no answer. If so, the score of "" is the score of [CLS].
+        may_have_none: Whether a question may have no answer. The score of "" is then the score of [CLS].
     """
     contexts = encoded.part.contexts
     best = [(-np.inf, "")] * len(contexts)
     none = np.full(len(contexts), np.inf)
     windows = zip(encoded.questions, scores, encoded.num_first, encoded.places, strict=True)
     for index, window_scores, before, offsets in windows:
-        # A question has no answer only if no window contains an answer, so use the lowest "no answer" score.
+        # Another window may contain the answer, so use the lowest "no answer" score.
         none[index] = min(none[index], window_scores[0].sum())
         if not offsets:
             continue
         first, last = window_scores[before : before + len(offsets)].T
         total = first[:, None] + last[None]
-        # A span ends at or after its start and has at most MAX_ANSWER_LENGTH tokens.
+        # Allow spans of 1 to MAX_ANSWER_LENGTH tokens.
         allowed = np.triu(np.ones_like(total)) - np.triu(np.ones_like(total), MAX_ANSWER_LENGTH)
         total = np.where(allowed > 0, total, -np.inf)
         left, right = np.unravel_index(total.argmax(), total.shape)
@@ -125,13 +124,13 @@ def best_spans(encoded, scores, may_have_none):
 
 
 def normalized(text):
-    """Normalise an answer as the official SQuAD script does."""
+    """Remove case, punctuation, articles and extra spaces, as the official SQuAD script does."""
     text = "".join(mark for mark in text.lower() if mark not in set(string.punctuation))
     return " ".join(re.sub(r"\b(a|an|the)\b", " ", text).split())
 
 
 def f1(answer, truth):
-    """Return the word-level F1 of an answer, compared with the reference `truth`."""
+    """Return the word-level F1 of an answer and the reference `truth`."""
     words, true_words = normalized(answer).split(), normalized(truth).split()
     if not words or not true_words:
         return float(words == true_words)
@@ -143,7 +142,7 @@ def figures(answers, part):
     """Return exact match and F1 against the best reference, averaged over questions."""
     rows = []
     for answer, references in zip(answers, part.answers, strict=True):
-        # As the official script does, drop references without words.
+        # The official script drops references without words.
         truths = [text for text, _ in references if normalized(text)] or [""]
         exact = max(normalized(answer) == normalized(truth) for truth in truths)
         rows.append((exact, max(f1(answer, truth) for truth in truths)))
@@ -151,5 +150,8 @@ def figures(answers, part):
 
 
 def span_losses(targets, logits):
-    """Return the cross-entropies (B,) of the first and last answer token, for targets (B, 2) and logits (B, L, 2)."""
+    """Return the cross-entropies (B,) of the first and the last answer token.
+
+    Shapes: `targets` (B, 2), `logits` (B, L, 2).
+    """
     return [tf.nn.sparse_softmax_cross_entropy_with_logits(targets[:, end], logits[:, :, end]) for end in (0, 1)]

@@ -15,25 +15,24 @@ from applications.common.runs import replacing, write_json
 from applications.common.serving import Untracked
 
 _CONFIG = "tokenizer.json"
-# Number of texts to tokenise at once.
 _CHUNK = 2000
 _TEXTS = [tf.TensorSpec([None], tf.string)]
-# A word or a punctuation mark. BERT splits a text into these units before it splits words into pieces.
+# BERT splits a text into words and punctuation marks, and then into pieces.
 _WORD = re.compile(r"\w+|[^\w\s]")
 
 
 class TextEncoder(tf.Module):
-    """Encode texts as token ids: [CLS] text [SEP], or for a pair of texts [CLS] text [SEP] second text [SEP].
+    """Encodes a text as [CLS] text [SEP], and a pair as [CLS] text [SEP] second text [SEP].
 
     Args:
         tokenizer: A KerasHub tokenizer with `cls_token_id`, `sep_token_id` and `pad_token_id`.
-        max_length: Maximum number of tokens; the longer text of a pair is truncated first.
+        max_length: Maximum number of tokens. In a pair, the longer text is truncated first.
     """
 
     def __init__(self, tokenizer, max_length):
         super().__init__(name="text_encoder")
         self._tokenizer = Untracked(tokenizer)
-        # Bytes of the SentencePiece model of ALBERT; `None` for BERT.
+        # Only ALBERT has a SentencePiece model.
         self._sentencepiece_model = getattr(tokenizer, "proto", None)
         self.max_length = max_length
 
@@ -42,7 +41,7 @@ class TextEncoder(tf.Module):
         return self._tokenizer.value
 
     def _sentencepiece(self):
-        # Load the model again, because setting TensorFlow's seed discards the model that KerasHub loaded.
+        # Setting TensorFlow's seed discards the model that KerasHub loaded, so load it again.
         return tensorflow_text.SentencepieceTokenizer(self._sentencepiece_model, out_type=tf.int32)
 
     @tf.function(input_signature=_TEXTS, autograph=False)
@@ -52,12 +51,12 @@ class TextEncoder(tf.Module):
             with tf.device("CPU:0"):
                 return self._sentencepiece().tokenize(texts)
         ids = self.tokenizer(texts)
-        # In eager mode, KerasHub returns lists; convert them to a ragged tensor.
+        # In eager mode, KerasHub returns lists.
         is_list = isinstance(ids, list)
         return tf.ragged.constant(ids, tf.int32, ragged_rank=1, row_splits_dtype="int64") if is_list else ids
 
     def located(self, text):
-        """Return the piece ids of a text, and for each piece the character offsets (start, end) of its word."""
+        """Return the piece ids of a text, and the character offsets (start, end) of each piece's word."""
         words = [match.span() for match in _WORD.finditer(text)]
         if not words:
             return [], []
@@ -65,9 +64,9 @@ class TextEncoder(tf.Module):
             pieces = self.pieces([text[start:end] for start, end in words])
             spans = np.repeat(words, pieces.row_lengths(), axis=0).tolist()
             return pieces.flat_values.numpy().tolist(), list(map(tuple, spans))
-        # Pass the whole text, because SentencePiece does not split the text into words first.
+        # Pass the whole text: SentencePiece does not split a text into words first.
         ids, *ends = (values.numpy()[0] for values in self._pieces_with_offsets([text]))
-        # Convert byte offsets to character offsets.
+        # SentencePiece counts bytes, `spans` counts characters.
         offsets = np.cumsum([0, *(len(character.encode()) for character in text)])
         word_starts, word_ends = np.array(words).T
         spans = []
@@ -82,8 +81,11 @@ class TextEncoder(tf.Module):
             return self._sentencepiece().tokenize_with_offsets(texts)
 
     def encode(self, *texts):
-        """Encode single texts or pairs of texts. Return ragged ids (B, None), the number of tokens before
-        the second text (B,), and the number of truncated tokens (B,)."""
+        """Encode single texts or pairs of texts, with special tokens.
+
+        Return ragged ids (B, None), the number of tokens before the second text (B,), and the number of truncated
+        tokens (B,).
+        """
         segments = [self.pieces(column) for column in texts]
         num_pieces = sum(segment.row_lengths() for segment in segments)
         segments = tensorflow_text.RoundRobinTrimmer(self.max_length - 1 - len(segments)).trim(segments)
@@ -101,7 +103,7 @@ class TextEncoder(tf.Module):
             return [tf.concat(values, axis=0) for values in zip(*batches)]
 
     def save(self, path):
-        """Write the tokenizer to a folder, from which `load` reads it."""
+        """Write the tokenizer to a folder, for `load`."""
         path.mkdir(parents=True, exist_ok=True)
         write_json(path / _CONFIG, keras.saving.serialize_keras_object(self.tokenizer))
         with tempfile.TemporaryDirectory(dir=path) as assets:

@@ -18,7 +18,7 @@ def train(options):
     run = TrainingRun(PROGRAM, options)
     train, valid = run.read(codec_of)
     network = run.build()
-    # The tiny transformer is pretrained only briefly, so its fine-tuning needs a larger learning rate.
+    # The tiny transformer is pretrained only briefly, so it needs a larger learning rate.
     default_rate = 5e-4 if options.backbone.weights is None else 3e-5
     run.schedule(train.num_batches(options.fit.batch_size), options.fit.learning_rate or default_rate)
     if run.is_new:
@@ -31,7 +31,7 @@ def train(options):
 
 
 def codec_of(options, train):
-    """Return the `Codec`: the tokenizer, the config of the transformer, and the labels of the training examples."""
+    """Return the `Codec`. Its class names are the labels of the training examples."""
     path, dropout, max_length = options.backbone.weights, options.backbone.backbone_dropout, options.texts.max_length
     if path is None:
         tokenizer, backbone = pretraining.tokenizer(), pretraining.new_backbone(dropout)
@@ -47,23 +47,23 @@ def codec_of(options, train):
 
 
 def set_pretrained_weights(run):
-    """Load the weights of the transformer from the folder that `--weights` names, or pretrain the tiny transformer."""
+    """Load the weights in the folder `--weights`, or pretrain the tiny transformer."""
     options = run.options.backbone
     if options.weights is None:
         weights = pretraining.pretrained_weights(options.pretraining_steps)
         print(f"pretrained: {options.pretraining_steps} steps of predicting masked words", flush=True)
-        # The pretraining has set Keras's seed; set the seed of the run again.
+        # The pretraining has set another seed.
         keras.utils.set_random_seed(run.options.run.seed)
     else:
         weights = backbone_of(options.weights, dropout=options.backbone_dropout).get_weights()
         print(f"weights of {options.weights}", flush=True)
-    # `original_weights` returns the weights in the order of the pretrained model, without the weights of priors.
+    # `original_weights` has the order of the pretrained model, and no weights of priors.
     for target, weight in zip(original_weights(run.models.backbone), weights, strict=True):
         target.assign(weight)
 
 
 def objective(options):
-    """Return the keyword arguments of `compile` for a task: the loss and, except for spans, the metrics."""
+    """Return the loss and, except for spans, the metrics of a task, as arguments of `compile`."""
     kind = TASKS[options.texts.task].kind
     if kind == "score":
         return {"loss": keras.losses.MeanSquaredError(), "metrics": [keras.metrics.MeanSquaredError("mse")]}

@@ -8,7 +8,7 @@ import safetensors
 from applications.common.errors import InputError
 
 ARCHITECTURES = ("bert", "albert")
-# Settings of config.json that KerasHub ignores, and the values that `_check` accepts.
+# KerasHub ignores these settings, so other values must be rejected.
 _SUPPORTED = {"hidden_act": ("gelu", "gelu_new", "gelu_pytorch_tanh"), "position_embedding_type": ("absolute",)}
 
 
@@ -20,8 +20,10 @@ def tokenizer_of(path):
 
 
 def backbone_of(path, **options):
-    """Load the transformer in a folder; `options` override its config. With `load_weights=False`, the weights are
-    random. Raise `InputError` if tensors are missing or have wrong shapes."""
+    """Load the transformer in a folder; `options` override its config.
+
+    With `load_weights=False`, the weights are random. If tensors are missing or have wrong shapes, raise `InputError`.
+    """
     import keras_hub
 
     return _read(path, keras_hub.models.Backbone.from_preset, name="backbone", **options)
@@ -34,7 +36,7 @@ def _read(path, from_preset, **options):
     except ImportError as error:
         raise InputError(f'--weights: {path} needs a package: pip install "keras_vattn[apps]" ({error})') from error
     except (OSError, KeyError, ValueError, TypeError, safetensors.SafetensorError) as error:
-        # Keras's messages span several lines and end with all values of a variable.
+        # Keras's messages have several lines, and end with all values of a variable.
         reason = " ".join(str(error).partition(", value=")[0].split())
         raise InputError(f"--weights: {path} cannot be read: {reason}") from error
 

@@ -22,7 +22,7 @@ class Links:
 
     Args:
         sure: Links (i, j) that a good alignment must contain.
-        possible: Further links that a good alignment may contain. The attribute `possible` also contains sure links.
+        possible: Links that a good alignment may contain. The attribute `possible` also includes all sure links.
     """
 
     sure: frozenset
@@ -34,7 +34,7 @@ class Links:
 
 
 def links_of_line(path, number, line):
-    """Parse a line of a Pharaoh file into `Links`; error messages use `path` and `number`."""
+    """Parse a line of a Pharaoh file into `Links`. Error messages name the file and the line number."""
     sure, possible = set(), set()
     for field in line.split():
         match = _LINK.fullmatch(field)
@@ -57,10 +57,9 @@ def merge_to_words(weights, source_words, target_words):
 
     Args:
         weights: (T, S); each row contains probabilities.
-        source_words, target_words: (S,) and (T,), int: the index of the word of each piece, from 0. A word without
-            pieces receives weight 0.
+        source_words: int (S,), the word index of each source piece. A word without pieces receives weight 0.
+        target_words: int (T,), the word index of each target piece. A word without pieces receives weight 0.
     """
-    # Membership matrices (pieces, words) of zeros and ones.
     onto_source, onto_target = (
         np.equal.outer(words, np.arange(max(words, default=-1) + 1)).astype(np.float64)
         for words in (source_words, target_words)
@@ -69,7 +68,7 @@ def merge_to_words(weights, source_words, target_words):
 
 
 def links_of(weights):
-    """Link each target word to its most probable source word; a row of zeros in `weights` (T, S) gets no link."""
+    """Link each target word to the most probable source word. Zero rows in `weights` (T, S) get no link."""
     weights = np.asarray(weights)
     return Links((int(weights[j].argmax()), int(j)) for j in np.flatnonzero(weights.any(axis=1)))
 
@@ -86,8 +85,12 @@ class AlignmentScores(typing.NamedTuple):
 def alignment_scores(predicted, gold):
     """Score predicted `Links` A against the sure gold links S and the possible gold links P.
 
-    Precision is ``|A∩P| / |A|``, recall ``|A∩S| / |S|``, F1 their harmonic mean, and the alignment error rate
-    ``1 - (|A∩S| + |A∩P|) / (|A| + |S|)`` (Och and Ney, 2003). Each count is the sum over all sentence pairs.
+    - precision: ``|A∩P| / |A|``
+    - recall: ``|A∩S| / |S|``
+    - f1: the harmonic mean of precision and recall
+    - aer: ``1 - (|A∩S| + |A∩P|) / (|A| + |S|)`` (Och and Ney, 2003)
+
+    Each count is the sum over all sentence pairs.
     """
     counts = [
         (len(a.possible), len(g.sure), len(a.possible & g.sure), len(a.possible & g.possible))
@@ -100,8 +103,8 @@ def alignment_scores(predicted, gold):
 
 
 def entropy(weights):
-    """Return the float64 entropies (...) of distributions (..., S), in nats; a row of zeros has entropy 0."""
-    # Without abs, a sum of -0.0 would print a minus sign.
+    """Return the float64 entropies (...) of distributions (..., S), in nats. A row of zeros has entropy 0."""
+    # Without `abs`, -0.0 would print a minus sign.
     return np.abs(entr(np.asarray(weights, np.float64)).sum(axis=-1))
 
 

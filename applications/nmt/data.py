@@ -17,13 +17,13 @@ from applications.text.readers import ParallelText, hold_out, read_lines, read_p
 from applications.text.rows import TextRows, distinct
 from applications.text.text import Vocabulary
 
-# Names that published data sets use for the files of each split.
+# File names of each split in published data sets.
 NAMES = {"train": ("train",), "valid": ("valid", "val", "dev"), "test": ("test", "test_2016_flickr")}
 BPE, SOURCE_WORDS, TARGET_WORDS = "bpe.model", "source_vocabulary.txt", "target_vocabulary.txt"
 
 
 class AlignedPair(typing.NamedTuple):
-    """A sentence pair, with tokens separated by spaces, and the `Links` between its words."""
+    """A sentence pair, with tokens separated by spaces, and the `Links` between the words."""
 
     source: str
     target: str
@@ -31,10 +31,10 @@ class AlignedPair(typing.NamedTuple):
 
 
 def built_in_pairs(name):
-    """Return a list of 8,000 German-English `AlignedPair`s in random order; `name` is "sentences" or "amounts".
+    """Return 8,000 German-English `AlignedPair`s in random order; `name` is "sentences" or "amounts".
 
-    Sure links join words that are translations of each other. A word without a translation has no sure link,
-    but may have a possible link: in "hat gesehen", a possible link joins "hat" and "saw".
+    Sure links join words that are translations of each other. A word without a translation has no sure link, but may
+    have a possible link: in "hat gesehen", a possible link joins "hat" and "saw".
     """
     path = pathlib.Path(__file__).with_name(f"{name}.tsv.gz")
     rows = [line.split("\t") for line in read_lines(path)[1:]]
@@ -46,13 +46,13 @@ def built_in_pairs(name):
 
 @dataclasses.dataclass
 class AlignedText(ParallelText):
-    """A `ParallelText` with gold alignments. `links` has one `Links` per pair, or is `None` if there are none."""
+    """A `ParallelText` with gold alignments: one `Links` per pair, or `None` without gold alignments."""
 
     links: list | None = None
 
 
 def read(options):
-    """Return the `AlignedText` of each split: from files, or from the built-in pairs (80/10/10)."""
+    """Return the `AlignedText` of each split, from files or from the built-in pairs (80/10/10)."""
     text = options.text
     parts = _read(text) if text.has_training_pairs else _built_in(text.built_in)
     for part in ("valid", "test"):
@@ -71,7 +71,7 @@ def read(options):
 
 
 def read_other(options, evaluation):
-    """Return the `AlignedText` in the files that the options of `evaluate` name, or `None` if they name no files."""
+    """Return the `AlignedText` in the files of `evaluate`, or `None` if the options name no files."""
     other = pairs.read_other(options.text, evaluation)
     if other is None:
         return None
@@ -85,7 +85,7 @@ def gold_links(path, text):
     """Read gold alignments; return a list with the `Links` of each pair.
 
     Line n lists the links of pair n: ``i-j`` is sure, ``ipj`` or ``i?j`` is possible. A blank line means no links. The
-    file may be a .gz file. tools/links_to_pharaoh.py converts a table with one link per line.
+    file may be compressed (.gz). tools/links_to_pharaoh.py converts a table with one link per line.
     """
     if text.skipped:
         raise InputError(f"{path}: {text.skipped} pairs were skipped, so the lines of the file do not match the pairs.")
@@ -112,7 +112,7 @@ def gold_links(path, text):
 
 @dataclasses.dataclass
 class Codec:
-    """The text encoders of the source and the target; with SentencePiece, both are the same encoder."""
+    """The text encoders of the source and the target. With SentencePiece, both are the same encoder."""
 
     source: PieceEncoder
     target: PieceEncoder
@@ -154,8 +154,12 @@ def load_codec(options, folder):
 def encode(options, codec, part, training=False):
     """Encode `part`, the `AlignedText` of a split, and return its `EncodedPairs`.
 
-    In training, `encode` drops and counts pairs longer than `max_length` tokens. If a text is empty, `encode` raises
-    `InputError`, or drops and counts the pair if `skip_invalid` is set. In other splits, it truncates long sentences.
+    In training:
+
+    - Pairs longer than `max_length` tokens are dropped and counted.
+    - Pairs with an empty text raise `InputError`. With `skip_invalid`, they are dropped and counted.
+
+    In other splits, long sentences are truncated.
     """
     limit = None if training else options.text.max_length
     encoded = pairs.EncodedPairs.encode(codec, part, limit, limit)
@@ -163,7 +167,7 @@ def encode(options, codec, part, training=False):
     if not training:
         return encoded
     lengths = np.stack([encoded.sources.lengths, encoded.targets.lengths])
-    # A text that contains only SentencePiece's space mark has no tokens.
+    # The text "▁" has no tokens.
     is_empty, is_long = lengths.min(axis=0) == 0, lengths.max(axis=0) > options.text.max_length
     if is_empty.any() and not options.text.skip_invalid:
         first = int(is_empty.argmax())
@@ -191,7 +195,7 @@ def _built_in(name):
 
 
 def _read(options):
-    """Read each split that has files. Files named by options take precedence over files in the folder `data`."""
+    """Return the `AlignedText` of each split. Files named by options replace files in the folder `data`."""
     parts = {}
     for part in PARTS:
         text, files = pairs.read_part(options, part), None
@@ -207,7 +211,7 @@ def _read(options):
 
 
 def _files_of(options, part):
-    """Return the paths of a split's source and target files in the folder `data`, or `None` if both are missing."""
+    """Return the source path and the target path, or `None` if both are missing."""
     folder, endings = pathlib.Path(options.data), (options.data_source, options.data_target)
     for name in NAMES[part]:
         sides = [[folder / f"{name}.{ending}{gz}" for gz in ("", ".gz")] for ending in endings]

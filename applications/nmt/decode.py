@@ -19,7 +19,6 @@ from keras_vattn import decoding
 from keras_vattn.latent_alignment.log_probabilities import without_empty_rows
 
 BATCH = 32
-# Default number of samples from which `uncertainty` estimates the uncertainty of a translation.
 NUM_DRAWS = 10
 INTEGER = tf.TensorSpec([], tf.int32)
 
@@ -31,7 +30,7 @@ class Translator(PairModule):
         run: `Run`.
         inference: Name of an `Inference`, or `None` for the model's default.
         num_beams: Number of beams, or `None` for the value in the run's options.
-        draws: Whether `uncertainty` draws samples. If `False`, it returns only the metrics at the mean weights.
+        draws: Whether `uncertainty` draws samples. Otherwise, `uncertainty` only has the metrics at the mean weights.
     """
 
     def __init__(self, run, inference=None, num_beams=None, draws=True):
@@ -62,7 +61,7 @@ class Translator(PairModule):
 
     @in_graph(IDS, INTEGER, INTEGER)
     def uncertainty(self, source, num_samples, seed):
-        """Return the results of `uncertainty_of`, with the best translations as "texts" (B,) and "words" (B, T)."""
+        """Return the results of `uncertainty_of`, with the translations as "texts" (B,) and "words" (B, T)."""
         ids, words = self._search(source, 1)["ids"][:, 0], self._models.value.emission.words
         # If only the attention is sampled, all samples share the encoder outputs.
         memory = self._models.value.encoder(source) if self._kind.is_continuous else None
@@ -76,26 +75,28 @@ class Translator(PairModule):
 
     @in_graph(IDS)
     def beam(self, source):
-        """Return the best hypothesis for each source: the results of `beam_search` (B, ...) and "weights" (B, L, S)."""
+        """Return the best hypotheses of `beam_search`, (B, ...), with the attention "weights" (B, L, S)."""
         return {name: x[:, 0] for name, x in self._search(source, 1).items()}
 
     @in_graph(IDS, IDS, IDS)
     def log_likelihood(self, source, target_input, target):
-        """Return log p(word | previous words) for each word of `target`, (B, T), in nats; padding gets 0."""
+        """Return log p(word | previous words) of each target word in nats, (B, T). Padding gets 0."""
         hidden, log_weights = self._emitting(source, target_input, target)
         log_likelihood = self._models.value.emission.words(hidden, target)
-        # If the source is empty, all candidates are masked; give them equal weights.
+        # An empty source masks all candidates; give them equal weights.
         log_weights = without_empty_rows(ops.cast(log_weights, "float32"))
         value = ops.logsumexp(log_weights + log_likelihood, axis=-1)
         return ops.where(ops.not_equal(target, PAD), value, 0.0)
 
     @in_graph(IDS, IDS, IDS)
     def alignments(self, source, target_input, target):
-        """Return a dictionary of alignment distributions, (B, T, S) each.
+        """Return alignment distributions, (B, T, S) each, as a dictionary.
 
-        `"prior"` is p(z | x, y_<t). Bayesian models instead return `"mean"`, the mean weights. Models with an inference
-        network add `"posterior"`, q(z | x, y). Models with a categorical alignment add `"exact"`, p(z | x, y_<=t), from
-        Bayes' rule.
+        z is the alignment of a target word, x the source and y the target.
+
+        - "prior": p(z | x, y_<t). Bayesian models return the mean weights as "mean" instead.
+        - "posterior": q(z | x, y), for models with an inference network.
+        - "exact": p(z | x, y_<=t) from Bayes' rule, for models with a categorical alignment.
         """
         models = self._models.value
         memory, source_mask, decoded = self._read(source, target_input, target)
@@ -114,7 +115,7 @@ class Translator(PairModule):
         return alignments
 
     def _emitting(self, source, target_input, target, memory=None):
-        """Return the result of `_candidates` for all target words. If `memory` is passed, the encoder is not called."""
+        """Return the result of `_candidates` for all target words."""
         memory, source_mask, decoded = self._read(source, target_input, target, memory)
         return self._candidates(decoded, self._values(memory), source_mask, self._latent.value)
 
@@ -133,13 +134,13 @@ class Translator(PairModule):
         return memory, source_mask, decoded
 
     def _latent_of(self, inference):
-        """Return the `CategoricalAttention` for an `Inference`, or `None` if the model has no latent alignment."""
+        """Return a `CategoricalAttention`, or `None` without latent alignment."""
         if self._models.value.latent is None:
             return None
         return keras_vattn.CategoricalAttention(objective=inference.objective(), seed=self._options.value.run.seed)
 
     def _values(self, memory):
-        """Return the memory, projected once for all decoder steps. Without latent alignment, return `None`."""
+        """Return the projected memory, or `None` without latent alignment."""
         return None if self._latent.value is None else self._models.value.emission.projected(memory)
 
     def _candidates(self, decoded, values, source_mask, latent):
@@ -158,11 +159,7 @@ class Translator(PairModule):
         return decoding.beam_search(step, start, start_ids, END, *sizes, penalty, forbidden_ids=FORBIDDEN)
 
     def _steps(self, source):
-        """Return the initial state and the step function of a beam search.
-
-        If attention weights are sampled, the probability of a word is averaged over n samples of the weights. All beams
-        of a sentence share these samples. The samples depend on the position of the sentence in the batch.
-        """
+        """Return the initial state and the step function of a beam search. All beams share the samples."""
         models, num_beams, noise = self._models.value, self._num_beams, {}
         decoder, encoded, source_mask = models.decoder, models.encoder(source), ops.not_equal(source, PAD)
         is_drawn = self._latent.value is None and self.inference.value.kind == "sample"
@@ -190,7 +187,7 @@ class Translator(PairModule):
             if is_drawn:
                 hidden, weights = by_draw(hidden[:, 0, 0])[:, None], ops.mean(by_draw(weights), axis=1)
                 log_weights = ops.full(ops.shape(hidden)[:-1], -np.log(draws), "float32")
-                # The decoder reads the expected context, so all samples have the same decoder state; store it once.
+                # The decoder reads the expected context, so all samples have the same state. Store one state.
                 new_state = tree.map_structure(lambda x, old: tf.ensure_shape(x[::draws], old.shape), new_state, state)
             return models.emission.words(hidden, log_weights=log_weights)[:, 0], new_state, {"weights": weights}
 
@@ -202,7 +199,7 @@ def _repeat(tensors, count):
 
 
 def generate(run, options):
-    """Yield the translation of each input line, with its uncertainty if the options request it."""
+    """Yield the translation of each input line, with uncertainty if the options request it."""
     lines, ids = read_inputs(options, run.codec.source, run.options.text.max_length)
     translator = Translator(run, options.inference, options.num_beams, draws=options.num_draws != 0)
     if options.uncertainty:
@@ -228,7 +225,7 @@ def translate(translator, codec, sources, title="translating"):
 
 
 def translate_with_uncertainty(translator, sources, num_draws=None):
-    """Return translations with their uncertainty, in the format of `written_of`. `num_draws` defaults to 10."""
+    """Return translations with uncertainty, in the format of `written_of`. `num_draws` defaults to 10."""
     num_draws = num_draws or NUM_DRAWS
 
     def write(ids, number):
@@ -239,8 +236,8 @@ def translate_with_uncertainty(translator, sources, num_draws=None):
 
 
 def _in_batches(write, sources, title):
-    """Apply `write(ids, batch_number)` to batches of `sources`; return one sentence per source, in the same order."""
-    # Sort by length, because batches of similar lengths need less padding and stop earlier.
+    """Return the results of `write(ids, batch_number)` for batches, in the order of `sources`."""
+    # Batches of similar lengths need less padding and stop earlier.
     order = np.argsort([len(ids) for ids in sources], kind="stable")
     sentences = [None] * len(sources)
     starts = range(0, len(order), BATCH)

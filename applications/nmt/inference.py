@@ -11,8 +11,11 @@ class Inference:
     """The method by which a model with a latent alignment computes the probability of a word.
 
     Attributes:
-        kind: "exact" sums over all alignments. "kmax" sums over the K most probable ones, with renormalised weights.
-            "soft" uses the expected context. "sample" averages over n alignments sampled from p.
+        kind: Name of the method:
+            "exact": sum over all alignments.
+            "kmax": sum over the K most probable alignments, with renormalised weights.
+            "soft": use the expected context.
+            "sample": average over n alignments sampled from the prior.
         count: K for "kmax", n for "sample", `None` otherwise.
     """
 
@@ -21,8 +24,10 @@ class Inference:
 
     @classmethod
     def parse(cls, name, continuous=False):
-        """Parse exact, kmax:K, soft or sample:n, and raise `InputError` for other names. If the alignments are
-        `continuous`, exact and kmax:K also raise `InputError`."""
+        """Parse exact, kmax:K, soft or sample:n; raise `InputError` for other names.
+
+        If the alignments are `continuous`, exact and kmax:K also raise `InputError`.
+        """
         match = re.fullmatch(r"(exact|soft)|(kmax|sample):([1-9]\d*)", name)
         if match is None:
             raise InputError(f"--inference: expected exact, kmax:K, soft or sample:n. Received: {name}")
@@ -36,7 +41,7 @@ class Inference:
 
     @property
     def perplexity(self):
-        """Text that says in reports how the perplexity was computed, for instance "exact"."""
+        """Label of the perplexity in reports, for instance "plug-in"."""
         names = {"exact": "exact", "kmax": f"K-max {self.count}", "soft": "plug-in"}
         return names.get(self.kind, f"predictive({self.count})")
 

@@ -1,6 +1,7 @@
 """Neural machine translation with a latent alignment (Deng et al. 2018, section 5); `build` builds every model.
 
-Let z_t be the alignment of word y_t, p its prior and q the inference network, if any. Training maximises
+x is the source and y_t a target word. z_t is the alignment of y_t. p is the prior of z_t. q is the inference network,
+if any. Training maximises
 
     sum_t log p(y_t | E_p[z_t])                                                  soft
     sum_t log E_p[p(y_t | z_t)]                                                  marginal
@@ -32,8 +33,8 @@ class Model:
         title: Name of the model in the paper.
         value: Formula of the training objective, in the notation of the paper.
         expectation: Estimator of the expectation in `value`.
-        objective: Name of the `keras_vattn.LatentObjective`, or `None` if `alignment` is set.
-        alignment: Distribution of the random attention weights, or "gaussian" for random context vectors. `None` if
+        objective: Name of the `keras_vattn.LatentObjective`; `None` if `alignment` is set.
+        alignment: Distribution of random attention weights, or "gaussian" for random context vectors. `None` if
             `objective` is set.
         prior: Prior of the Gaussian context vector, "standard" or "mean".
         num_samples: Number of alignments that training samples for each word.
@@ -58,17 +59,17 @@ class Model:
 
     @property
     def is_bayesian(self):
-        """Whether training samples the attention without an inference network. If so, predictions use its mean."""
+        """Whether training samples the attention without an inference network. Predictions then use the mean."""
         return self.is_continuous and not self.needs_posterior
 
     @property
     def inference(self):
-        """The default of `--inference`. Only the model `relaxed` samples (Deng et al. 2018)."""
+        """Default of `--inference`. Only the model `relaxed` samples (Deng et al. 2018)."""
         return "sample:10" if self.alignment == "relaxed" else self.inference_without_draws
 
     @property
     def inference_without_draws(self):
-        """A value of `--inference` that does not sample, for exports and for translations during training."""
+        """Value of `--inference` without samples, for exports and for translations during training."""
         return "soft" if self.objective == "soft" or self.is_continuous else "exact"
 
     def parse(self, name):
@@ -79,7 +80,7 @@ class Model:
 
 
 # Title, value and expectation follow Table 1 of Deng et al. 2018 or, for BAM, eq. 6 of Fan et al. 2020. The last three
-# models are in neither paper: they use Dirichlet weights, or the Gaussian context vector of Bahuleyan et al. 2018.
+# models are in neither paper.
 _ELBO, _VARIATIONAL = "E_q[log p] - KL", "Variational Attention"
 _IMPORTANCE = "log p, importance sampled"
 MODELS = {
@@ -103,13 +104,13 @@ MODELS = {
 class Emission:
     """Computes p(y | h, x) = softmax W_v dropout(tanh(W_h h + W_x x + b)) for each candidate x.
 
-    The candidate x is the encoder state at a source position or, with `--emission words`, the word vector. W_h and W_x
-    are separate kernels, so the source is projected only once. All candidates of a word share one dropout mask.
+    h is the decoder state. A candidate x is the encoder state at a source position or, with `--emission words`, the
+    vector of the source word. All candidates of a word share one dropout mask.
     """
 
     def __init__(self, options, vocabulary_size):
         units, kernel = options.network.units, _initializers(options, "kernel")
-        # With `--emission words`, the first `embedding_width` entries of a memory vector are the source word's vector.
+        # The first `embedding_width` entries of a memory vector are the source word vector.
         self._width = options.network.embedding_width if options.resolved["emission"] == "words" else None
         self.query_projection = keras.layers.Dense(
             units, name="query_projection", **_initializers(options, "kernel", "bias")
@@ -126,11 +127,11 @@ class Emission:
         )
 
     def projected(self, memory):
-        """Multiply memory vectors or contexts x (..., D) by the kernel W_x; return a tensor (..., units)."""
+        """Multiply memory vectors or contexts (..., D) by the kernel W_x; return (..., units)."""
         return self._value_projection(memory if self._width is None else memory[..., : self._width])
 
     def hidden(self, query, candidates):
-        """Return dropout(tanh(W_h h + b + candidates)), (B, T, K, units), for h = `query` and projected candidates."""
+        """Return dropout(tanh(W_h h + b + candidates)), (B, T, K, units). h is `query`."""
         return self.dropout(ops.tanh(self.query_projection(query)[:, :, None] + candidates))
 
 
@@ -161,14 +162,14 @@ class Models:
 
     @property
     def parameters(self):
-        """The number of parameters of the generative model, and the number that only the inference network uses."""
+        """Parameter counts: "generative", and "inference" for weights of only the inference network."""
         generative = sum(math.prod(weight.shape) for weight in self.generative)
         total = sum(math.prod(weight.shape) for weight in self.training.trainable_weights)
         return {"generative": generative, "inference": total - generative}
 
     @property
     def generative(self):
-        """The trainable weights of the generative model, including weights shared with the inference network."""
+        """Trainable weights of the generative model, including weights shared with the inference network."""
         shared = {weight.path for weight in (*self.encoder.weights, *self.target_embedding.weights)}
         posterior_weights = () if self.posterior is None else self.posterior.trainable_weights
         inference = {weight.path for weight in posterior_weights} - shared
@@ -177,7 +178,7 @@ class Models:
 
 def build(options, codec):
     """Build the `Models`."""
-    # Do not nest models in the training model: in a model loaded from a file, nested models would not share layers.
+    # Do not nest models in the training model. After loading from a file, nested models would not share layers.
     kind, network, alignment = MODELS[options.model], options.network, options.alignment
     layer_seed = options.run.layer_seed
     source, target_input, target = (
@@ -205,7 +206,7 @@ def build(options, codec):
     if kind.needs_posterior:
         words = source_dropout(source_embedding(source))
         source_states = _recurrent_stack(options, "inference_source", words, source_mask, 9)
-        # The target is not shifted and includes the end token: state j encodes word j, which p predicts at step j.
+        # Do not shift the target: state j must encode word j, which p predicts at step j.
         words = target_dropout(target_embedding(target))
         target_states = _recurrent_stack(options, "inference_target", words, target_mask, 11)
         bilinear = keras_vattn.Bilinear(name="posterior_score", **_initializers(options, "kernel"))
@@ -217,7 +218,7 @@ def build(options, codec):
         _attention(options, kind),
         num_layers=network.num_layers,
         query="current",
-        # Fan et al. 2020 feed the decoder the sampled context, Deng et al. 2018 the expected context under the prior.
+        # Fan et al. 2020 feed the sampled context, Deng et al. 2018 the expected context.
         feeding="sampled" if kind.is_bayesian else "expected",
         dropout=network.dropout,
         seed=layer_seed(3),
@@ -267,7 +268,6 @@ def build(options, codec):
 
 
 def _attention(options, kind):
-    """Return the decoder's attention. It computes the scores; in `relaxed` and Bayesian models it also samples."""
     alignment, kernel = options.alignment, _initializers(options, "kernel")
     score = keras_vattn.Additive(options.network.attention_units, use_bias=False, name="score", **kernel)
     if kind.alignment is None:
@@ -290,14 +290,13 @@ def _attention(options, kind):
 
 
 def _annealing(options, kind):
-    """Return the KL annealing: logistic for Bayesian models, linear for inference networks, `None` for the rest."""
     if kind.is_bayesian:
         return options.alignment.annealing()
     return options.alignment.annealing_of_posterior() if kind.needs_posterior else None
 
 
 def _recurrent_stack(options, name, outputs, mask, index):
-    """Apply stacked bidirectional LSTMs with dropout between layers; return outputs (B, L, 2 * encoder_units)."""
+    """Apply stacked bidirectional LSTMs with dropout between layers; return (B, L, 2 * encoder_units)."""
     for number in range(options.network.num_layers):
         if number:
             seed = options.run.layer_seed(32 * number + index)
@@ -315,14 +314,13 @@ def _recurrent_stack(options, name, outputs, mask, index):
 
 
 def _word_initializer(options):
-    """Return the argument `embeddings_initializer` for the word embeddings."""
     if options.resolved["emission"] == "words" and not options.network.initial_range:
-        # With Keras's small default `stddev`, words with similar initial vectors can permanently swap alignments.
+        # With Keras's small default, words with similar initial vectors can permanently swap alignments.
         return {"embeddings_initializer": keras.initializers.RandomNormal(stddev=0.3)}
     return _initializers(options, "embeddings")
 
 
 def _initializers(options, *names):
-    """Return `NAME_initializer` arguments for U[-r, r], where r is `initial_range`, or no arguments if r is 0."""
+    """Return arguments `NAME_initializer`, uniform up to `initial_range`, or {} if the range is 0."""
     limit = options.network.initial_range
     return {f"{name}_initializer": keras.initializers.RandomUniform(-limit, limit) for name in names} if limit else {}

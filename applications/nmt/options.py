@@ -16,7 +16,6 @@ from applications.text.options import (
     VocabularySize,
 )
 
-# `MODELS` in model.py defines each model.
 LATENT = ("soft", "marginal", "hard_enum", "hard_sample", "relaxed")
 VARIATIONAL = ("variational_enum", "variational_sample", "variational_gumbel", "variational_wake_sleep")
 BAYESIAN = ("wc", "lc", "dirichlet", "gaussian_0", "gaussian_mean")
@@ -96,7 +95,6 @@ class SearchOptions:
     """Exponent alpha of the length penalty of Wu et al. 2016."""
 
 
-# With the defaults, training takes minutes on two CPU cores. The alignment options have the published values.
 @dataclasses.dataclass
 class Options:
     """Train a translation model on parallel text, by default on built-in pairs with gold alignments."""
@@ -115,7 +113,7 @@ class Options:
 
     @property
     def resolved(self):
-        """The values of the options whose defaults depend on the data."""
+        """Values of the options whose defaults depend on the data."""
         defaults = ("bpe", "states") if self.text.has_training_pairs else ("words", "words")
         return {"segmentation": self.text.segmentation or defaults[0], "emission": self.network.emission or defaults[1]}
 

@@ -24,9 +24,8 @@ from applications.text.perplexity import likelihood_report
 from applications.text.text import PAD
 from applications.text.uncertainty import words_with_nats
 
-# The report shows the alignments of `NUM_ALIGNMENTS` pairs; its picture shows `NUM_PICTURES` of these pairs.
+# Number of alignments in the report, and number of these in alignments.png.
 NUM_ALIGNMENTS, NUM_PICTURES = 9, 3
-# Order of the alignments in the summary.
 KINDS = ("prior", "mean", "posterior", "exact")
 CURVES = {"val_perplexity": "perplexity of the bound, validation", "val_bleu": "BLEU, validation, greedy"}
 COLUMNS = tables.COLUMNS
@@ -35,7 +34,7 @@ LAYOUTS["uncertainty"] = functools.partial(compared_coverage, metrics=tables.QUA
 
 
 def evaluate(run, part, evaluation=None):
-    """Return the report on a data split, and the sentences used to compute it."""
+    """Return the report on a split, and a dictionary with the sentences."""
     name = (evaluation and evaluation.inference) or MODELS[run.options.model].inference
     translator = Translator(run, name, draws=evaluation is None or evaluation.num_draws != 0)
     references = normalized(run.codec, part.pairs.targets)
@@ -86,7 +85,7 @@ def shown(run, part, outputs):
     marked = map(words_with_nats, outputs["sentences"]) if "sentences" in outputs else outputs["hypotheses"]
     for source, reference, text, words in zip(*columns, marked, strict=True):
         samples.append([("source", source), ("reference", reference), ("translation", words)])
-        # Judge only built-in text, because each of its sentences has exactly one right translation.
+        # Other texts have several right translations.
         if outputs["is_built_in"]:
             samples[-1].append(verdict("" if text == reference else "differs from the reference"))
     return Shown(samples, attention(run, part))
@@ -108,14 +107,14 @@ def compared(comparison):
 def normalized(codec, sentences):
     """Return sentences converted to the case and Unicode form of the model's outputs.
 
-    Words outside the vocabulary stay in the references, so a model that cannot generate them scores lower.
+    Words outside the vocabulary stay. A model that cannot generate these words scores lower.
     """
     texts = codec.target.tokenizer.normalize(tf.constant(sentences)).numpy()
     return [" ".join(text.decode().split()) for text in texts]
 
 
 def quality(hypotheses, references, lowercase):
-    """Return BLEU and chrF with sacrebleu's signatures, and the fraction of hypotheses equal to their reference."""
+    """Return BLEU and chrF, sacrebleu's signatures, and the fraction of exact matches."""
     report = {}
     for name, metric in translation_metrics(lowercase).items():
         report[name] = metric.corpus_score(hypotheses, [references]).score
@@ -127,7 +126,7 @@ def quality(hypotheses, references, lowercase):
 
 
 def translation_metrics(lowercase):
-    """Return sacrebleu's BLEU and chrF. With `lowercase`, both ignore case, and their sacrebleu signatures say so."""
+    """Return sacrebleu's BLEU and chrF. With `lowercase`, both ignore case."""
     return {
         "bleu": sacrebleu.metrics.BLEU(lowercase=lowercase, force=True, tokenize="13a"),
         "chrf": sacrebleu.metrics.CHRF(lowercase=lowercase),
@@ -135,7 +134,7 @@ def translation_metrics(lowercase):
 
 
 def uncertainty_report(sentences, run, references):
-    """Return the `coverage_report` for sentences from `translate_with_uncertainty`, with BLEU and chrF as metrics."""
+    """Return the `coverage_report` of sentences from `translate_with_uncertainty`, for BLEU and chrF."""
     hypotheses = [sentence["text"] for sentence in sentences]
     metrics = translation_metrics(run.options.text.lowercase)
     scores = {name: corpus_score(metric, hypotheses, references) for name, metric in metrics.items()}
@@ -144,9 +143,9 @@ def uncertainty_report(sentences, run, references):
 
 
 def likelihood_of(translator, run, part):
-    """Return the `likelihood_report` of the references. Add "kind": how it was computed, for instance "plug-in".
+    """Return the `likelihood_report` of the references, and its "kind", for instance "plug-in".
 
-    If continuous alignments are sampled, log p of a word is the log of its mean probability over the samples.
+    If continuous alignments are sampled, the probability of a word is the mean over the samples.
     """
     kind, inference, model = MODELS[run.options.model], translator.inference.value, run.models.training
     predictive = mean_of_draws(model, translator.log_likelihood.python_function, inference.count or 0)
@@ -161,7 +160,7 @@ def likelihood_of(translator, run, part):
 
 
 def bound_of(run, part):
-    """Return the `bound_report` of a model that trains on an ELBO over source positions, or {} for other models."""
+    """Return the `bound_report` if the model trains on an ELBO over source positions, otherwise {}."""
     kind, model = MODELS[run.options.model], run.models.training
     if not (kind.objective or "").startswith("elbo"):
         return {}
@@ -176,9 +175,10 @@ def bound_of(run, part):
 
 
 def controls(translator, run, part):
-    """Return the drop in log p (mean and standard error, nats per sentence) if another sentence replaces the source.
+    """Return the drop in log p if another sentence replaces the source.
 
-    The decoder reads the source only through its attention. A drop of 0 shows that the attention has no effect.
+    The drop is a mean with a standard error, in nats per sentence. The decoder reads the source only through its
+    attention, so a drop of 0 shows that the attention has no effect.
     """
     costs = []
     for inputs, target in progress(part.training_batches(run.options), "another source"):
@@ -191,8 +191,11 @@ def controls(translator, run, part):
 
 
 def alignment_report(translator, codec, part):
-    """Return the mean entropy of each alignment in `Translator.alignments`, in nats per token. With gold links, also
-    return scores of the predicted links, which connect each target word to its most probable source word."""
+    """Return the mean entropy of each alignment in `Translator.alignments`, in nats per token.
+
+    With gold links, also return scores of the predicted links. A predicted link connects a target word to its most
+    probable source word.
+    """
     entropies, predicted, words = {}, {}, None
     pairs, links = part.pairs, part.pairs.links
     if links is not None:
@@ -203,7 +206,7 @@ def alignment_report(translator, codec, part):
             for row, matrix in zip(rows, weights, strict=True):
                 entropies.setdefault(name, []).append(alignments.entropy(matrix))
                 if links is not None:
-                    # Drop the pieces that truncation removed from the encoded texts, and the row of the end token.
+                    # Drop pieces that truncation removed, and the row of the end token.
                     source_words = words[0][row][: len(part.sources[row])]
                     target_words = words[1][row][: len(part.targets[row])]
                     pieces = matrix[: len(target_words), : len(source_words)]
@@ -214,7 +217,7 @@ def alignment_report(translator, codec, part):
 
 
 def align(translator, sources, targets):
-    """Return `Translator.alignments` of encoded sentence pairs; each value is a list of unpadded arrays (T, S)."""
+    """Return `Translator.alignments` of encoded sentence pairs, as lists of unpadded arrays (T, S)."""
     pairs = map(tf.constant, teacher_forced(sources, targets))
     shapes = [(len(target) + 1, max(len(source), 1)) for source, target in zip(sources, targets, strict=True)]
     return {
@@ -224,7 +227,7 @@ def align(translator, sources, targets):
 
 
 def attention(run, part):
-    """Return `Alignment`s for random pairs: prior and posteriors, as in Figures 3 and 4 of Deng et al. 2018."""
+    """Return an `Alignment` for each of a few random pairs, as in Figures 3 and 4 of Deng et al. 2018."""
     chosen = random_rows(len(part.pairs), NUM_ALIGNMENTS)
     sources, targets = ([side[row] for row in chosen] for side in (part.sources, part.targets))
     weights = align(Translator(run), sources, targets)

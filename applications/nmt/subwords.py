@@ -18,20 +18,22 @@ from applications.common.shown import evenly
 from applications.text.rows import take_rows
 from applications.text.text import END, PAD, SPECIAL_TOKENS, START, UNKNOWN, TextEncoder, Tokenizer, Vocabulary, chunks
 
-# A SentencePiece model is trained on at most this many sentences.
 MOST_SENTENCES = 1_000_000
 SPACE_MARK = "▁"
 
 
 class PieceTokenizer(Tokenizer):
-    """Normalise sentences. Split them into SentencePiece pieces if `model` is given, otherwise at white space.
+    """Normalises sentences. Splits them into SentencePiece pieces or, without `model`, at white space.
 
-    Invalid UTF-8 becomes U+FFFD, text is normalised to NFKC, each run of white space or control characters becomes
-    one space, and both ends are stripped. Treebank escapes such as -LRB- are kept, unlike in `Tokenizer`.
+    Normalisation:
+
+    - Invalid UTF-8 becomes U+FFFD, and text is normalised to NFKC.
+    - A run of white space or control characters becomes one space. Both ends are stripped.
+    - Treebank escapes such as -LRB- are kept, unlike in `Tokenizer`.
 
     Args:
         lowercase: Whether to lower-case text.
-        model: Bytes of a SentencePiece model, or `None`. "▁" starts the first piece of a word; adjacent unknown
+        model: Bytes of a SentencePiece model, or `None`. "▁" starts the first piece of a word. Adjacent unknown
             characters form one piece.
     """
 
@@ -42,9 +44,9 @@ class PieceTokenizer(Tokenizer):
         self._space = rf"[\s\p{{Z}}\p{{Cc}}{'' if model is None else SPACE_MARK}]+"
 
     def normalize(self, strings):
-        """Return normalised strings (B,); normalising them again changes nothing."""
+        """Return normalised strings (B,). Normalising the result again changes nothing."""
         strings = tf.strings.unicode_transcode(strings, "UTF-8", "UTF-8", errors="replace")
-        # Replace NUL here, because `lower` would truncate at it. The last line replaces spaces that NFKC creates.
+        # `lower` would truncate at NUL. The last line replaces spaces that NFKC creates.
         strings = tensorflow_text.normalize_utf8(tf.strings.regex_replace(strings, self._space, " "), "NFKC")
         if self.lowercase:
             # Without NFKC before `lower`, a trademark sign becomes TM. Without NFKC after it, j and a caron stay apart.
@@ -55,8 +57,8 @@ class PieceTokenizer(Tokenizer):
         normalized = self.normalize(strings)
         return tf.strings.split(normalized) if self.model is None else self._pieces(normalized)
 
-    # Load the model inside a `tf.function`, because setting TensorFlow's seed discards a model that was loaded outside.
-    # Loading inside also prevents a SavedModel from storing the model more than once.
+    # Setting TensorFlow's seed discards a model that was loaded outside the `tf.function`. A SavedModel could also
+    # store this model more than once.
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
     def _pieces(self, strings):
         with tf.device("CPU:0"):
@@ -64,7 +66,7 @@ class PieceTokenizer(Tokenizer):
 
 
 class PieceEncoder(TextEncoder):
-    """A `TextEncoder` with methods that return pieces. Special tokens in a text get the id of `<unk>`."""
+    """A `TextEncoder` with methods for pieces. A special token in a text gets the id of `<unk>`."""
 
     def encode_ragged(self, strings):
         ids = super().encode_ragged(strings)
@@ -75,7 +77,7 @@ class PieceEncoder(TextEncoder):
         return [self.vocabulary.tokens[index] for index in ids]
 
     def words_of_pieces(self, sentences):
-        """Return one int array per sentence (eager only): for each piece, the index of its word in the sentence."""
+        """Return the word index of each piece, in one int array per sentence. Eager mode only."""
         rows = [sentence.split() for sentence in sentences]
         pieces = self.tokenizer.tokenize(tf.constant([word for row in rows for word in row], tf.string))
         # Normalisation can make a word empty; such a word has no pieces.
@@ -104,10 +106,11 @@ class SubwordEncoder(PieceEncoder):
 
     @classmethod
     def fit(cls, sentences, vocabulary_size, lowercase=True):
-        """Train byte-pair encoding on *training* sentences. The same sentences in the same order give the same model.
+        """Train byte-pair encoding on *training* sentences.
 
-        SentencePiece loads all sentences into memory, so it receives at most `MOST_SENTENCES` evenly spaced sentences.
-        The special pieces and all characters count towards `vocabulary_size`; if it is too small, raise `InputError`.
+        The same sentences in the same order give the same model. SentencePiece holds all sentences in memory, so it
+        receives at most `MOST_SENTENCES` evenly spaced sentences. The special pieces and all characters count towards
+        `vocabulary_size`. If `vocabulary_size` is too small, raise `InputError`.
         """
         tokenizer = PieceTokenizer(lowercase)
         sentences = take_rows(sentences, evenly(len(sentences), MOST_SENTENCES))
@@ -126,7 +129,7 @@ class SubwordEncoder(PieceEncoder):
                 hard_vocab_limit=False,
                 character_coverage=1.0,
                 normalization_rule_name="identity",
-                # SentencePiece silently drops sentences with more bytes than this limit.
+                # SentencePiece silently drops sentences with more bytes than this.
                 max_sentence_length=1 << 30,
                 shuffle_input_sentence=False,
                 num_threads=1,

@@ -4,7 +4,7 @@ from applications.common.papers import with_paper
 from applications.common.tables import Column, title_from
 from applications.nmt.model import MODELS
 
-# Models in Table 8 (cost) and Table 4 (quality) of Fan et al. 2020.
+# Models in Tables 8 (cost) and 4 (quality) of Fan et al. 2020.
 FAN_COST = ("variational_enum", "variational_sample", "wc", "lc")
 FAN_QUALITY = ("soft", "relaxed", *FAN_COST)
 
@@ -12,12 +12,12 @@ KIND = Column("kind of PPL", "report.likelihood.kind")
 PERPLEXITY = Column("PPL", "report.likelihood.perplexity", logarithm=True)
 BLEU = Column("BLEU", "report.translation.bleu", 2)
 STEP = Column("s/step", "step_seconds", differs=False)
-# Metrics in `--layout uncertainty`, with the title of the table and the factor by which the metric is multiplied.
+# Titles and factors of the metrics in `--layout uncertainty`.
 QUALITY = {"bleu": ("BLEU", 1.0), "chrf": ("chrF", 1.0)}
 
 
 def _alignment_before_the_word(record):
-    """Return the entropy and F1 of the prior or, for BAM, of the mean weights: neither reads the target word."""
+    """Return the entropy and F1 of the prior or, for Bayesian models, of the mean weights."""
     report = record["report"]["alignment"]
     name = "prior" if "prior_entropy" in report else "mean"
     return {"entropy": report.get(f"{name}_entropy"), "f1": report.get(name, {}).get("f1")}
@@ -41,7 +41,7 @@ COLUMNS = (
 )
 
 
-# Columns of Table 2 of Deng et al. 2018: "exact" sums over all alignments, "K-max 5" over the five most probable.
+# Table 2 of Deng et al. 2018: "exact" sums over all alignments, "K-max 5" over the five most probable.
 EXACT_AND_KMAX = (
     Column("PPL, exact", PERPLEXITY.of),
     Column("PPL, K-max 5", "kmax.likelihood.perplexity"),
@@ -51,7 +51,7 @@ EXACT_AND_KMAX = (
 
 
 def deng(comparison):
-    """Return Tables 1, 2 and 3 of Deng et al. 2018, with our results beside the published ones."""
+    """Return Tables 1, 2 and 3 of Deng et al. 2018, with our and the published results."""
     kinds = {name: MODELS[model] for name, model in comparison.models.items()}
     table_1 = with_paper(
         "Table 1 of Deng et al. 2018",
@@ -66,7 +66,7 @@ def deng(comparison):
     if kmax:
         title = "Table 2 of Deng et al. 2018"
         parts.append(with_paper(title, "deng_2", EXACT_AND_KMAX, kmax, first_of=lambda name: (_title(name),)))
-    # Omit Bayesian models: their alignment is not categorical, so Table 3 has no entropy of p for them.
+    # Table 3 reports the entropy of a categorical alignment. Bayesian models have none.
     latent = {name: records for name, records in comparison.records.items() if not kinds[name].is_bayesian}
     if latent:
         heads_of = lambda name: (_title(name, short=True), kinds[name].expectation)  # noqa: E731
@@ -77,7 +77,7 @@ def deng(comparison):
 
 
 def _with_kmax(comparison):
-    """Return the records of models with exact inference. "kmax" is the report with `--inference kmax:5`."""
+    """Return the records of models with exact inference, with a report for kmax:5 as "kmax"."""
 
     def arguments_of(run):
         if MODELS[run.options.model].inference != "exact":
@@ -92,7 +92,7 @@ def _with_kmax(comparison):
 
 
 def fan(comparison):
-    """Return Tables 4 and 8 of Fan et al. 2020 for the compared models, with our results beside the published ones."""
+    """Return Tables 4 and 8 of Fan et al. 2020 for the compared models, with the published results."""
     parts = []
     parameters = Column("params (M)", lambda record: sum(record["parameters"].values()), 3, 1e-6)
     cost = "Table 8 of Fan et al. 2020; seconds measured in training, possibly while other programs ran"
@@ -107,7 +107,7 @@ def fan(comparison):
 
 
 def _title(name, short=False):
-    """Return the paper's title of a model. If several models share the title, append the estimator, unless `short`."""
+    """Return the paper's title of a model. Append the estimator to shared titles, unless `short`."""
 
     def title_of(model):
         title, expectation = MODELS[model].title, MODELS[model].expectation

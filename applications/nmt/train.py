@@ -24,7 +24,6 @@ def train(options):
     callbacks = posterior_callbacks(run, run.models.decoder.attention) if MODELS[options.model].needs_posterior else []
     run.open()
     with run.scope():
-        # The model outputs a bound on the log-likelihood of each word.
         loss = keras_vattn.NegativeBound(ignore_class=PAD)
         model.compile(run.optimizer(), loss=loss, jit_compile=options.fit.jit_compile)
     callbacks, score = [TranslateValidation(run), *callbacks], after_warm_start("val_loss")
@@ -33,7 +32,7 @@ def train(options):
 
 
 class TranslateValidation(keras.callbacks.Callback):
-    """Logs the validation perplexity, and the BLEU of greedy translations of the first validation sentences."""
+    """Logs the validation perplexity, and BLEU of greedy translations of the first validation sentences."""
 
     def __init__(self, run):
         super().__init__()

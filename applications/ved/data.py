@@ -14,13 +14,13 @@ _FILES = ("source_vocabulary.txt", "target_vocabulary.txt")
 
 
 def embedded_pairs():
-    """Return the built-in `ParallelText`: 2,705 statements about CLDR data, with five questions each (13,525 pairs)."""
+    """Return the built-in `ParallelText`: 2,705 statements about CLDR data, with five questions each."""
     # tools/make_ved_questions.py wrote the file.
     return read_table(pathlib.Path(__file__).with_name("embedded.tsv.gz"), "source", "target")
 
 
 def read(options):
-    """Return the `ParallelText` of each split. Without files, split the built-in statements, by default 81/9/10."""
+    """Return the `ParallelText` of each split, from files or from the built-in pairs (by default 81/9/10)."""
     text = options.text
     side = "targets" if text.autoencoder else "sources"
     parts = {name: pairs.read_part(text, name) for name in PARTS}
@@ -42,7 +42,7 @@ def read(options):
 
 
 def read_other(options, evaluation):
-    """Return the pairs in the files that the options of `evaluate` name, or `None` if they name no files."""
+    """Return the pairs in the files of `evaluate`, or `None` if the options name no files."""
     return pairs.read_other(options.text, evaluation)
 
 

@@ -19,24 +19,24 @@ _INTEGER = tf.TensorSpec([], tf.int32)
 
 
 class Generator(PairModule):
-    """A `PairModule` that decodes greedily, with posterior means or posterior samples of z and the attention."""
+    """Decodes greedily. The latent variable z and the attention are posterior means or posterior samples."""
 
     def __init__(self, run):
         super().__init__(run, run.options.text.max_source_length, run.options.text.max_target_length)
 
     @in_graph(TEXTS)
     def generate(self, texts):
-        """Return one sentence per text, (B,), decoded at the posterior means ("MAP" in Bahuleyan et al. 2018)."""
+        """Return one sentence per text, (B,), from posterior means ("MAP" in Bahuleyan et al. 2018)."""
         return self.target_encoder.decode(self.greedy(self._encode(texts))["ids"])
 
     @in_graph(TEXTS, _INTEGER, _INTEGER)
     def sample(self, texts, num_samples, seed):
-        """Return sentences (B, num_samples), each decoded from a new posterior sample; `seed` makes them repeatable."""
+        """Return sentences (B, num_samples), each decoded from a new posterior sample."""
         return self.target_encoder.decode(self.draw(self._encode(texts), num_samples, seed))
 
     @in_graph(IDS)
     def greedy(self, source):
-        """Return the result of `decoding.greedy`, with "weights" (B, L, S). z and the attention are at their means."""
+        """Return the result of `decoding.greedy` at posterior means, with attention "weights" (B, L, S)."""
         return self._decode(source)
 
     @in_graph(IDS, _INTEGER, _INTEGER)
@@ -57,7 +57,7 @@ class Generator(PairModule):
         return models.log_likelihood(target_input, target_output, models.encoder(source), source)
 
     def _decode(self, source, draws=False):
-        """Decode greedily. If `draws` is true, sample z and the attention; the caller must enter `posterior_draws`."""
+        """Return the result of `decoding.greedy`. With `draws`, the caller must enter `posterior_draws`."""
         models, num_steps = self._models.value, self._max_target_length + 1
         encoded, batch_size = models.encoder(source), tf.shape(source)[0]
         memory = models.prepare(source, encoded)
@@ -75,7 +75,7 @@ class Generator(PairModule):
 
 
 def generate(run, options):
-    """Yield one output line per input line. If there are several samples, tabs separate them."""
+    """Yield one output line per input line. Tabs separate several samples."""
     lines, ids = read_inputs(options, run.codec.source, run.options.text.max_source_length)
     sentences = write(Generator(run), ids, options.num_samples, options.seed, "generating")
     for sentence in aligned(lines, sentences):
@@ -87,12 +87,12 @@ def endpoints(run, options=None):
 
 
 def write(generator, ids, num_samples=0, seed=0, title=None):
-    """Return a sentence, or a list of `num_samples` samples, for each source; `title` labels the progress line."""
+    """Return a sentence, or `num_samples` sentences in a list, per source. `title` labels the progress."""
     sentences, starts = [], range(0, len(ids), BATCH)
     for number, start in enumerate(progress(starts, title) if title else starts):
         source = tf.constant(padded(ids[start : start + BATCH]))
         if num_samples:
-            # If all batches used `seed`, they would share the same noise.
+            # With the same seed, all batches would share the same noise.
             batch_seed = int(np.int64(seed + 1_000_003 * number).astype(np.int32))
             decoded = generator.draw(source, num_samples, batch_seed)
         else:

@@ -1,12 +1,17 @@
 """Build the variational encoder-decoders of Bahuleyan et al. 2018 with the functional API.
 
-Training minimises the loss of eq. 8. y_j is a target word, a_j the context vector that attention computes for it:
+Training minimises the loss of eq. 8:
 
     -E_q[sum_j log p(y_j | y_<j, z, a_<=j)] + lambda_KL (KL(q(z | x) || p(z)) + gamma_a sum_j KL(q(a_j | x) || p(a_j)))
 
+x is the source, y_j a target word, and z the latent variable of the sentence. a_j is the context vector that attention
+computes for y_j. The KLs have the weights lambda_KL and gamma_a.
+
 The model `ved_position` attends to a latent source position s (Deng et al. 2018). Its loss has no attention KL. x_s is
-the encoder output at s, and the decoder reads the expected x_s. log p(y_j | ...) is log sum_s p(s) p(y_j | ..., x_s)
-with `--objective marginal`, and sum_s p(s) log p(y_j | ..., x_s) with `--objective hard`.
+the encoder output at s, and the decoder reads the expected x_s. log p(y_j | ...) is
+
+    log sum_s p(s) p(y_j | ..., x_s)    with `--objective marginal`
+    sum_s p(s) log p(y_j | ..., x_s)    with `--objective hard`
 """
 
 import dataclasses
@@ -26,8 +31,12 @@ class Model(typing.NamedTuple):
 
     Attributes:
         latent: Whether the model has a latent variable z.
-        attention: `None` or "deterministic". For a Gaussian context vector, its prior: "standard" or "mean". For random
-            weights, their distribution: "weibull", "lognormal" or "dirichlet". For a latent position, "position".
+        attention: Kind of attention:
+            `None`: no attention.
+            "deterministic": attention without random variables.
+            "standard", "mean": a Gaussian context vector with this prior.
+            "weibull", "lognormal", "dirichlet": random weights with this distribution.
+            "position": a latent source position.
     """
 
     latent: bool
@@ -49,7 +58,10 @@ MODELS = {
 
 
 class Output:
-    """Computes logits = W_out W_att [h; a]. W_att is stored as two kernels, one for h and one for a."""
+    """Computes logits = W_out W_att [h; a] from the decoder state h and the context vector a.
+
+    W_att is stored as two kernels, one for h and one for a.
+    """
 
     def __init__(self, options, vocabulary_size, attention):
         self.latent = None
@@ -73,8 +85,10 @@ class Output:
         return self.out(sum(context, hidden))
 
     def candidates(self, latent, decoded, values, mask):
-        """Return W_att [h; x_s] (B, T, K, A) for the K candidate positions s of the layer `latent`, and the outputs of
-        `latent`. `values` (B, S, A) is the projected memory."""
+        """Return W_att [h; x_s] (B, T, K, A) for K candidate positions s, and the outputs of `latent`.
+
+        `latent` is a `CategoricalAttention`. `values` (B, S, A) is the projected memory.
+        """
         latent_outputs = latent(decoded["hidden"], values, value_mask=mask, logits=decoded["logits"])
         return self.projections["hidden"](decoded["hidden"])[:, :, None] + latent_outputs["candidates"], latent_outputs
 
@@ -91,13 +105,13 @@ class Models:
     """The training model and the submodels for decoding. These models share layers.
 
     Attributes:
-        encoder: Maps source ids (B, S) to a dictionary with "memory" (B, S, D). Depending on the model, the dictionary
-            also has "z" (B, Z) and the initial states of the decoder.
+        encoder: Maps source ids (B, S) to a dictionary with "memory" (B, S, D). Latent models add "z" (B, Z).
+            Some models add the initial states of the decoder.
         decoder: The `AttentionDecoder`.
         target_embedding: The embedding of the target words.
         logits: The `Output` layer.
-        training: Maps "source" (B, S) and "target_input" (B, T) to logits (B, T, V). The training model of
-            `ved_position` also needs "target" (B, T), and returns the objective of each word in nats, (B, T).
+        training: Maps "source" (B, S) and "target_input" (B, T) to logits (B, T, V). For `ved_position`, it also reads
+            "target" (B, T), and returns the objective of each word in nats, (B, T).
     """
 
     encoder: keras.Model
@@ -107,7 +121,7 @@ class Models:
     training: keras.Model | None = None
 
     def prepare(self, source, encoded):
-        """Return the `memory` argument of the decoder's `step`, computed once from the output of the encoder."""
+        """Return the `memory` argument of the decoder's `step`, for all steps."""
         if self.decoder.attention is None:
             return self.decoder.prepare_memory()
         return self.decoder.prepare_memory(encoded["memory"], ops.not_equal(source, PAD))
@@ -127,10 +141,10 @@ class Models:
         return ops.sum(ops.where(ops.not_equal(target, PAD), word_log_likelihoods, 0.0), axis=1)
 
     def decode(self, source, encoded, embedded, target_input):
-        """Run the decoder over all target words. `embedded` (B, T, D) contains the word vectors of `target_input`."""
+        """Run the decoder over all target words, whose vectors are `embedded` (B, T, D)."""
         if "z" in encoded:
-            # Repeat z for all T words with a product, because T is unknown while Keras builds the model. A sum of z and
-            # zeros (1, T, 1) can fail: Keras 3.15 treats the zeros as a bias if T equals the width of z.
+            # T is unknown when the model is built, so ones repeat z. Adding zeros (1, T, 1) could fail: Keras 3.15
+            # treats the zeros as a bias if T equals the width of z.
             repeated = ops.expand_dims(encoded["z"], 1) * ops.ones_like(embedded[..., :1])
             embedded = ops.concatenate([embedded, repeated], axis=-1)
         attends = self.decoder.attention is not None
@@ -163,12 +177,12 @@ class Models:
 
 
 def initial_state_of(encoded):
-    """Return the initial h and c of each decoder layer, or `None` if all start from zeros."""
+    """Return the initial LSTM states of the decoder layers, or `None` to start from zeros."""
     return [encoded[name] for name in sorted(encoded) if name.startswith("state_")] or None
 
 
 def build(options, codec):
-    """Build the `Models`. The posterior q(z | x) reads the source x, not the target."""
+    """Build the `Models`. The posterior of z reads only the source."""
     kind, network = MODELS[options.model], options.network
     num_layers = 3 if network.residual_stack else 1
     source = keras.Input((None,), dtype="int32", name="source")
@@ -202,7 +216,7 @@ def build(options, codec):
 
 
 def _encoder(options, codec, source, num_states):
-    """Build the encoder, which also returns the initial states of `num_states` decoder layers."""
+    """Return the encoder, with initial states for `num_states` decoder layers."""
     network, layer_seed = options.network, options.run.layer_seed
     embedded = _embedding(options, codec.source.vocabulary_size, "source_embedding")(source)
     dropout = keras_vattn.fast.Dropout(network.encoder_dropout, seed=layer_seed(2), name="encoder_dropout")

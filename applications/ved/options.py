@@ -11,7 +11,7 @@ from applications.text.options import DecodeOptions, EvaluatePairsOptions, PairO
 
 DETERMINISTIC = ("ded", "ded_dattn")
 VARIATIONAL = ("ved", "ved_dattn", "ved_vattn_0", "ved_vattn_mean", "ved_wc", "ved_lc", "ved_dirichlet", "ved_position")
-# Model names used in earlier versions, and the options that replace each name.
+# Former model names, and the options that replace each name.
 OLD_MODELS = {
     "rnnsearch": {"model": "ded_dattn", "residual_stack": True},
     "ved_hard": {"model": "ved_position", "objective": "hard"},
@@ -97,8 +97,7 @@ class ReportOptions(DecodeOptions):
     """Number of sampled sentences per input, for the diversity metrics."""
 
 
-# With the defaults, training takes minutes on two CPU cores. word_dropout, gamma_a and num_draws have the values of
-# Bahuleyan et al. 2018. Most other defaults were tuned by hand on the built-in pairs.
+# word_dropout, gamma_a and num_draws have the values of Bahuleyan et al. 2018. Most other defaults were tuned by hand.
 @dataclasses.dataclass
 class Options:
     """Train a variational encoder-decoder on pairs of sentences, by default on built-in pairs."""

@@ -20,11 +20,11 @@ from applications.text.perplexity import likelihood_report
 from applications.ved.decode import Generator, write
 from applications.ved.model import MODELS
 
-# Number of sentences whose attention weights are in the report. alignment.png shows half of these sentences.
+# Number of attention maps in the report. alignment.png shows every second map.
 NUM_ALIGNMENTS = 8
 FIGURES = {f"bleu_{order}": f"BLEU-{order}" for order in range(1, 5)}
 FIGURES |= {"entropy": "entropy (nats)", "dist_1": "Dist-1", "dist_2": "Dist-2"}
-# Metrics in the tables of Bahuleyan et al. 2018; Table 1 reports the pilot study.
+# Metrics in Tables 1, 2 and 4 of Bahuleyan et al. 2018.
 PAPER_TABLES = {1: ("entropy",), 2: tuple(FIGURES), 4: ("bleu_2", "entropy", "dist_1", "dist_2")}
 # Metrics in Figures 4 and 5 of Bahuleyan et al. 2018.
 CURVES = {
@@ -78,7 +78,7 @@ def diversity(draws, references, lowercase):
 
 
 def evaluate(run, part, evaluation=None):
-    """Return the report on a data split, and a dictionary with its sources, references and decoded sentences."""
+    """Return the report on a split, and a dictionary with sources, references and decoded sentences."""
     options, generator, draws = run.options, Generator(run), None
     ids, sources, references = decoded_sources(run, part, options.text.max_test_sources if evaluation is None else None)
     greedy = write(generator, ids, title="decoding")
@@ -97,8 +97,10 @@ def evaluate(run, part, evaluation=None):
 
 
 def judged(greedy, draws, references):
-    """Count the correct questions in `greedy` ("map") and in the samples `draws` ("draws"), which may be `None`.
-    "different" is the mean number of distinct correct samples per source."""
+    """Count the correct questions in `greedy` ("map") and in the samples `draws` ("draws").
+
+    `draws` may be `None`. "different" is the mean number of distinct correct samples per source.
+    """
     report = {"map": sum(not fault_of(*row) for row in zip(greedy, references, strict=True))}
     if draws is not None:
         right = [
@@ -111,15 +113,15 @@ def judged(greedy, draws, references):
 
 
 def fault_of(question, references):
-    """Return the missing and the wrong words of a generated question as a string, or "" if there are none."""
-    # A correct question contains every word that all references share, and only words that occur in the references.
+    """Return the missing and wrong words of a question as a string, or "" if the question is correct."""
+    # A correct question has all words that the references share, and only words of the references.
     words, reference_words = set(question.split()), [set(text.split()) for text in references]
     groups = {"lacks": set.intersection(*reference_words) - words, "has": words - set.union(*reference_words)}
     return ", ".join(f"{verb} {' and '.join(sorted(group))}" for verb, group in groups.items() if group)
 
 
 def summary(report):
-    """Return sentences about the quality of the output, and about how much the decoder uses z and the attention."""
+    """Return sentences about the quality of the output, and about the use of z and the attention."""
     count, controls, judged = report["num_sources"], report["controls"], report.get("judged")
     if judged is None:
         sentences = [f"BLEU-4 of {report['map']['bleu_4']:.1f} without sampling, on {count:,} sources."]
@@ -136,7 +138,7 @@ def summary(report):
 
 
 def decoded_sources(run, part, maximum=None):
-    """Return the ids and the texts of the distinct sources in a split, and a list of tokenised references for each."""
+    """Return the ids and texts of the distinct sources, and a list of tokenised references for each."""
     codec, pairs = run.codec, part.pairs
     targets = [" ".join(tokens) for tokens in codec.target.tokenizer.token_lists(pairs.targets)]
     references = group_references(pairs.sources, targets)
@@ -146,7 +148,7 @@ def decoded_sources(run, part, maximum=None):
 
 
 def likelihood_of(run, part, generator):
-    """Return the plug-in perplexity; for models with z, also the number of active units and a one-sample ELBO."""
+    """Return the plug-in perplexity. With z, add the number of active units and a one-sample ELBO."""
     models = run.models
     batches = part.batches(run.options.fit.batch_size, run.options.run.seed)
     report = likelihood_report(
@@ -168,10 +170,10 @@ def likelihood_of(run, part, generator):
 
 
 def controls(run, part):
-    """Return how much log p(target) drops if z, the attended memory or the whole source is taken from another sentence.
+    """Return the drop of log p(target) if z, the memory or the source is from another sentence.
 
-    Each drop is a mean with a standard error, in nats per sentence. z and the attention are at their posterior means.
-    A drop of 0 shows that the decoder ignores the input, or that all sentences have the same z or attended memory.
+    Each drop is a mean with a standard error, in nats per sentence. z and the attention are at their posterior means. A
+    drop of 0 shows that the decoder ignores the input, or that the input is the same for all sentences.
     """
     models, kind = run.models, MODELS[run.options.model]
     swapped = {"z": {"z"} & models.encoder.output.keys(), "source": models.encoder.output.keys()}
@@ -235,7 +237,6 @@ def report(run, part, record, outputs, shown):
 
 
 def _alignments(run, sources):
-    """Return `Alignment`s: the attention weights of greedy decoding for `NUM_ALIGNMENTS` random sources."""
     if MODELS[run.options.model].attention is None:
         return []
     sources = [sources[index] for index in random_rows(len(sources), NUM_ALIGNMENTS)]
@@ -251,7 +252,7 @@ def _alignments(run, sources):
 
 
 def paper_table(number, comparison):
-    """Return two tables, for greedy decoding and for samples, with our results beside the published ones."""
+    """Return two tables, for greedy decoding and for samples, with our and the published results."""
     tables = []
     for inference in ("map", "sampling"):
         columns = [Column(FIGURES[name], f"report.{inference}.{name}", _digits(name)) for name in PAPER_TABLES[number]]

@@ -33,14 +33,14 @@ def train(options):
 
 
 def loss_and_perplexity(has_position):
-    """Return the loss and the perplexity. A model with a latent position outputs log-likelihoods, others logits."""
+    """Return loss and perplexity: of log-likelihoods for a latent position, otherwise of logits."""
     perplexity = WordPerplexity if has_position else keras_vattn.Perplexity
     loss = keras_vattn.NegativeBound if has_position else keras_vattn.SequenceCrossentropy
     return loss(ignore_class=PAD), perplexity(name="plug_in_perplexity", ignore_class=PAD)
 
 
 def batches_of(run, part, first_epoch=None):
-    """Return the batches of a split. If the model attends to a latent position, the inputs contain the target too."""
+    """Return the batches of a split. For models with a latent position, the inputs contain the target."""
     if MODELS[run.options.model].attention == "position":
         return part.training_batches(run.options, first_epoch)
     return part.batches(run.options.fit.batch_size, run.options.run.seed, first_epoch)
@@ -58,8 +58,11 @@ def set_embeddings(run):
 
 
 def validation(run):
-    """Return a callback that decodes validation inputs every few epochs and logs BLEU-2 and BLEU-4. With z, it
-    also logs BLEU, entropy (nats) and Dist-1 of sampled sentences (Figures 4 and 5 of Bahuleyan et al. 2018)."""
+    """Return a callback that decodes validation inputs every few epochs, and logs metrics.
+
+    The metrics are BLEU-2 and BLEU-4. With z, the callback adds BLEU, entropy (nats) and Dist-1 of sampled sentences,
+    as in Figures 4 and 5 of Bahuleyan et al. 2018.
+    """
     reports, lowercase = run.options.reports, run.options.text.lowercase
     ids, _, references = decoded_sources(run, run.data["valid"], reports.num_decoded)
     generator = Generator(run)

@@ -12,13 +12,12 @@ from applications.text.rows import TextRows, ranks, take_rows
 from applications.text.text import SPECIAL_TOKENS, TextEncoder, Tokenizer, Vocabulary
 from applications.vrae import grammar
 
-# Number of built-in sentences, and the seed used to select their test split.
 _NUM_SENTENCES, _TEST_SEED = 10_000, 3
 
 
 @dataclasses.dataclass
 class Sentences:
-    """The sentences of a split (a list or `TextRows`), and the number of lines that the reader skipped."""
+    """The sentences of a split (a list or `TextRows`), and the number of skipped lines."""
 
     texts: list | TextRows
     skipped: int = 0
@@ -32,7 +31,7 @@ class Sentences:
 
 
 def read(options):
-    """Return the `Sentences` of each split: from files, or from the built-in sentences (80/10/10)."""
+    """Return the `Sentences` of each split, from files or from the built-in sentences (80/10/10)."""
     text, parts = options.text, {}
     if text.train_text is None:
         origin, valid_fraction = "the built-in sentences", 1 / 9
@@ -55,16 +54,15 @@ def read_file(path, options, skip_invalid):
 
 
 def read_other(options, evaluation):
-    """Return the `Sentences` in the file of `evaluate --text`, or `None` if this option is not set."""
+    """Return the `Sentences` in the file of `evaluate --text`, or `None` without this option."""
     return (
         None if evaluation.text is None else read_file(evaluation.text, options.text, options.text.skip_invalid or None)
     )
 
 
 def _cut(origin, sentences, fraction, seed):
-    """Return `(rest, held_out)`, two random splits; sentences that differ only in case are in the same split."""
+    """Return two random parts, `(rest, held_out)`. Sentences that differ only in case stay together."""
     group_of_row = ranks(TextRows.of(map(folded, sentences.texts)))
-    # Sort the groups by their first occurrence.
     groups = np.argsort(np.unique(group_of_row, return_index=True)[1])
     count = max(1, round(fraction * len(groups)))
     if count >= len(groups):

@@ -1,5 +1,6 @@
 """Generate, reconstruct and score sentences with a trained model. `Writer` can be exported as a SavedModel.
 
+model.py defines the latent variables z_enc, z_t and c~_t, their prior p and their posterior q.
 Shapes: B sentences, S words, T words with the end token, Z units of z_enc, L words of a generated sentence, n samples.
 """
 
@@ -19,15 +20,21 @@ from applications.text.readers import aligned, has_word, read_input
 from applications.text.text import END, PAD, START
 from keras_vattn import decoding, random
 
-# Default number of new sentences, default number of sentences per interpolation, and batch size.
+# Default number of new sentences, and of sentences per interpolation; batch size.
 NUM_NEW, NUM_BETWEEN, BATCH = 10, 5, 64
 _CODES, _INTEGER = tf.TensorSpec([None, None], tf.float32), tf.TensorSpec([], tf.int32)
 _SEED = tf.TensorSpec([2], tf.int32)
 
 
 class Writer(tf.Module):
-    """Generates, encodes, reconstructs and scores sentences with the model of a `Run`. `sampling` defaults to the
-    sampling options of the run. Methods that compute or read the latent variable z_enc require a model with z_enc."""
+    """Generates, encodes, reconstructs and scores sentences with the model of a `Run`.
+
+    Methods that compute or read z_enc require a model with z_enc.
+
+    Args:
+        run: `Run`.
+        sampling: `SamplingOptions`; defaults to the options of the run.
+    """
 
     def __init__(self, run, sampling=None):
         super().__init__(name="writer")
@@ -38,7 +45,7 @@ class Writer(tf.Module):
 
     @in_graph(_INTEGER, _INTEGER)
     def generate(self, num, seed):
-        """Return new sentences (num,). z_enc is sampled from N(0, I), z_t and c~_t from their priors, words from p."""
+        """Return new sentences (num,). All latent variables are sampled from their priors."""
         models, seed, z, noise = self._models.value, random.as_seed(seed), None, ()
         if models.latent is not None:
             z = random.normal((num, self._width), random.fold_in(seed, 0))
@@ -51,8 +58,10 @@ class Writer(tf.Module):
 
     @in_graph(TEXTS, _INTEGER, _INTEGER)
     def score(self, texts, num_samples, seed):
-        """Return an importance-weighted bound on log p(x) in nats, (B,), and the number of tokens, (B,), which includes
-        the end token. With one sample, this bound is an estimate of the ELBO."""
+        """Return "log_likelihood_bound" (B,) and "num_tokens" (B,), which counts the end token.
+
+        The bound on log p(x), in nats, is importance-weighted. With one sample, it is an estimate of the ELBO.
+        """
         target_input, target, num_tokens = self.text_encoder.encode_targets(texts, self._max_length)
         log_weights = self.log_weights(self._ids(texts), target_input, target, num_samples, seed)
         bound = tf.reduce_logsumexp(log_weights, axis=0) - tf.math.log(tf.cast(num_samples, tf.float32))
@@ -66,7 +75,7 @@ class Writer(tf.Module):
 
     @in_graph(TEXTS)
     def reconstruct(self, texts):
-        """Reconstruct each text, (B,), by greedy decoding at the means of q(z_enc | x), p(z_t) and p(c~_t)."""
+        """Decode greedily at the means of q(z_enc | x), p(z_t) and p(c~_t); return sentences (B,)."""
         return self.text_encoder.decode(self.write_from(self.posterior(self._ids(texts))["mean"]))
 
     @in_graph(IDS)
@@ -87,8 +96,7 @@ class Writer(tf.Module):
 
     @in_graph(IDS, IDS, IDS)
     def describe(self, source, target_input, target):
-        """Return the Gaussian that represents each sentence, as "mean" and "log_scale" (B, D): N(h_T, I) for an LSTM,
-        q(z_enc | x) for a VRAE, p(c~_T | z_T) for a decoder with attention (section 4.1)."""
+        """Return the Gaussian of each sentence (see summarize.py), as "mean" and "log_scale", (B, D) each."""
         models = self._models.value
         if models.latent is None:
             hidden = _last_of(models.decode(target_input, target)["hidden"], target)
@@ -121,16 +129,20 @@ class Writer(tf.Module):
 
     @in_graph(IDS, IDS, IDS, _SEED)
     def draw_figures(self, source, target_input, target, seed):
-        """Sample all latent variables z once from q. Return these values in nats: "log_likelihood" (B,): log p(x | z);
-        "log_ratio" (B,): log q(z | x) - log p(z); "kl_code" (B,): the KL of z_enc; "kl_steps" (B, T): the KLs of z_t;
-        "kl_context" (B, T): the KLs of c~_t."""
+        """Sample all latent variables z once from q. Return these values in nats:
+
+        - "log_likelihood" (B,): log p(x | z)
+        - "log_ratio" (B,): log q(z | x) - log p(z)
+        - "kl_code" (B,): the KL of z_enc
+        - "kl_steps" (B, T): the KLs of z_t
+        - "kl_context" (B, T): the KLs of c~_t
+        """
         with self._draws(self._models.value.training, seed):
             return self._figures(source, target_input, target)
 
     @in_graph(IDS, IDS, IDS, _SEED)
     def published_log_p(self, source, target_input, target, seed):
-        """Return log p in nats, (B,), as the published code computes it: z_enc is a sample from q, and each z_t and
-        c~_t is the mean of its prior. The value is not a bound on log p(x), because it omits the KL of z_enc."""
+        """Return log p in nats, (B,), as the published code computes it: without the KL of z_enc."""
         models, z = self._models.value, None
         if models.latent is not None:
             with self._draws(models.latent, seed):
@@ -141,7 +153,7 @@ class Writer(tf.Module):
         return self.text_encoder.encode(texts, self._max_length)
 
     def _draws(self, layer, seed):
-        """Return a context manager that makes `layer` draw samples. For the model lstm, the manager does nothing."""
+        """Return a context manager in which `layer` draws samples. For the model lstm, it does nothing."""
         latent = self._models.value.latent
         return contextlib.nullcontext() if latent is None else keras_vattn.posterior_draws(layer, seed=seed)
 
@@ -174,7 +186,7 @@ class Writer(tf.Module):
         return tf.reduce_sum(tf.where(tf.not_equal(target, PAD), value, 0.0), axis=1)
 
     def _step(self, z, noise=()):
-        """Return a function that decodes one step from z_enc (N, Z). Without `noise` (N, L, ...), use prior means."""
+        """Return the step function for z_enc (N, Z). Without `noise` (N, L, ...), it uses prior means."""
         models = self._models.value
         memory = models.decoder.prepare_memory()
 
@@ -187,7 +199,6 @@ class Writer(tf.Module):
         return step
 
     def _start(self, num):
-        """Return the arguments that all decoding functions share."""
         decoder = self._models.value.decoder
         return {
             "state": decoder.start(num, decoder.prepare_memory()),
@@ -199,7 +210,7 @@ class Writer(tf.Module):
 
 
 def generate(run, options):
-    """Yield new sentences, a reconstruction of each input line, or interpolations between consecutive input lines."""
+    """Yield new sentences, reconstructions of the input lines, or interpolations between them."""
     values = {name: getattr(options, name) for name in ("temperature", "top_p")}
     changed = {name: value for name, value in values.items() if value is not None}
     writer = Writer(run, dataclasses.replace(run.options.sampling, **changed))
@@ -234,7 +245,7 @@ def strings(texts):
 
 
 def interpolated(writer, texts, num_steps=NUM_BETWEEN):
-    """Return sentences decoded from evenly spaced points between the z_enc of two sentences."""
+    """Decode evenly spaced points between the z_enc of two sentences; return the decoded sentences."""
     z = writer.encode(tf.constant(texts))["mean"]
     fractions = tf.linspace(0.0, 1.0, num_steps)[:, None]
     ids = writer.write_from((1.0 - fractions) * z[:1] + fractions * z[1:])
@@ -242,18 +253,18 @@ def interpolated(writer, texts, num_steps=NUM_BETWEEN):
 
 
 def seed_of_batch(seed, number):
-    """Return a different integer seed for each batch, so that batches do not share their noise."""
+    """Return a different integer seed for each batch."""
     return (seed + 7919 * number) % 2**31
 
 
 def _last_of(steps, target):
-    """Return the vector (B, D) at the last step of each sentence, from vectors (B, T, D)."""
+    """Return the vectors (B, D) at the last step of each sentence, for `steps` (B, T, D)."""
     last = tf.math.count_nonzero(tf.not_equal(target, PAD), axis=1, dtype=tf.int32) - 1
     return tf.gather(steps, last, batch_dims=1)
 
 
 def _normal(mean, log_scale):
-    # `MultivariateNormalDiag` is not used, because its KL can be slightly negative.
+    # The KL of `MultivariateNormalDiag` can be slightly negative.
     return tfd.Independent(tfd.Normal(ops.cast(mean, "float32"), tf.exp(log_scale)), 1)
 
 

@@ -13,7 +13,7 @@ _ENDING = ".txt.data"
 
 @dataclasses.dataclass
 class Topic:
-    """The name of a topic, its sentences in document order, and its reference summaries, if any."""
+    """A topic with sentences in document order, and reference summaries, if any."""
 
     name: str
     sentences: list
@@ -21,10 +21,10 @@ class Topic:
 
 
 def read_topics(folder, references=None):
-    """Read the `Topic`s in a folder, with their reference summaries if `references` names a folder."""
+    """Read the `Topic`s in a folder. If `references` names a folder, also read the reference summaries."""
     folder, topics = pathlib.Path(folder), []
     for path in _files(folder, f"*{_ENDING}"):
-        # In files from old Macs, each line ends with only a carriage return.
+        # In files from old Macs, a line ends with only a carriage return.
         lines = (line.strip() for line in _text(path).replace("\r", "\n").split("\n"))
         topic = Topic(path.name.removesuffix(_ENDING), [line for line in lines if any(x.isalnum() for x in line)])
         if references is not None:
@@ -50,7 +50,7 @@ def embedded_topics(min_sentences=20):
 
 def _text(path):
     content = path.read_bytes()
-    # If a file is not UTF-8, try Windows-1252, because Opinosis contains Windows quotation marks.
+    # Opinosis contains quotation marks in Windows-1252.
     for encoding in ("utf-8-sig", "cp1252"):
         with contextlib.suppress(UnicodeDecodeError):
             text = content.decode(encoding)

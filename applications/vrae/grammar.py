@@ -12,7 +12,7 @@ import functools
 
 import numpy as np
 
-# Pairs of a determiner and its number: 0 is singular, 1 is plural. People and verbs are listed in both forms.
+# Each determiner has a number: 0 is singular, 1 is plural.
 _DETERMINERS = (("a", 0), ("the", 0), ("the", 1), ("two", 1))
 _ADJECTIVES = ("", "happy", "quiet", "tired")
 _PEOPLE = (
@@ -25,7 +25,7 @@ _PEOPLE = (
     ("teacher", "teachers"),
     ("woman", "women"),
 )
-# Maps the forms of a verb to its possible objects. The plural of an object ends in "s".
+# Possible objects of each verb; an "s" forms the plural.
 _OBJECTS = {
     ("draws", "draw"): ("boat", "bridge", "flower", "tree"),
     ("eats", "eat"): ("cake", "carrot", "melon", "pear"),
@@ -47,8 +47,9 @@ def sentences(count, seed=0):
 
 
 def parse(sentence):
-    """Return a dictionary with the word in each slot, such as "verb", or `None` if the sentence is not grammatical. The
-    value of "adjective" is "" if the sentence has no adjective, and the same holds for "time".
+    """Return the word in each slot, such as "verb", or `None` if the sentence is not grammatical.
+
+    Without an adjective, the value of "adjective" is "". Without a time, the value of "time" is "".
 
     >>> parse("two tired doctors read a book")["verb"], parse("two tired doctors reads a book")
     ('read', None)

@@ -28,8 +28,13 @@ from applications.text.text import PAD, START, UNKNOWN
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """A model of Chien and Wang 2019. With `latent`, z_enc encodes the sentence. With `attention`, the decoder attends
-    to the sentence and samples z_t. With `auxiliary`, an additional loss trains z_t to predict the attended vector."""
+    """A model of Chien and Wang 2019.
+
+    Attributes:
+        latent: Whether z_enc encodes the sentence.
+        attention: Whether the decoder attends to the sentence and samples z_t.
+        auxiliary: Whether an additional loss trains z_t to predict the attended vector.
+    """
 
     title: str
     latent: bool = True
@@ -55,8 +60,8 @@ class Models:
         encoder, latent: The encoder, and the layer that samples z_enc; `None` for the model `lstm`.
         decoder: A `StochasticDecoder` or, for models without attention, a plain `AttentionDecoder`.
         words: A `TokenLogLikelihood`.
-        training: Returns log p of each target word in nats, (B, T). Inputs: "target" (B, T); "target_input" (B, T), the
-            target shifted by one step; "source" (B, S), the target without the end token.
+        training: Maps "source" (B, S), "target_input" (B, T) and "target" (B, T) to log p of each target word in nats,
+            (B, T). "source" is the target without the end token. "target_input" is the target, shifted by one step.
     """
 
     embedding: keras.Layer
@@ -73,22 +78,21 @@ class Models:
         return isinstance(self.decoder, keras_vattn.StochasticDecoder)
 
     def encode(self, source):
-        """Encode source (B, S); return all states (B, S, units) and the last state (B, units)."""
+        """Return all encoder states (B, S, units) and the last state (B, units)."""
         memory, last, _ = self.encoder(self.embedding(source), mask=ops.not_equal(source, PAD))
         return memory, last
 
     def inputs(self, target_input, z=None):
-        """Return the decoder's inputs (B, T, D): word vectors, concatenated with z_enc (B, Z) unless `z` is `None`."""
+        """Return the decoder's inputs (B, T, D): word vectors, followed by z_enc (B, Z) if `z` is given."""
         embedded = self.input_dropout(self.embedding(self.word_dropout(target_input)))
         if z is None:
             return embedded
-        # T may be unknown, so z is repeated along T by multiplication with ones.
+        # T may be unknown, so ones repeat z.
         z = ops.expand_dims(ops.cast(z, embedded.dtype), 1)
         return ops.concatenate([embedded, z * ops.ones_like(embedded[..., :1])], axis=-1)
 
     def decode(self, target_input, target, z=None, memory=None, source=None, **options):
-        """Run the decoder over `target_input` (B, T). `z` is z_enc. `memory` contains the encoder states of `source`.
-        If `memory` is `None`, a `StochasticDecoder` uses the priors of its latent variables."""
+        """Run the decoder over `target_input` (B, T). Without `memory`, z_t and c~_t use their priors."""
         context = {}
         if self.attends and memory is not None:
             context = {"memory": memory, "memory_mask": ops.not_equal(source, PAD)}
@@ -96,7 +100,7 @@ class Models:
 
     @property
     def parameters(self):
-        """Dictionary of parameter counts: "generative" for p, "inference" for the parameters that only q uses."""
+        """Parameter counts: "generative" for p, "inference" for the parameters that only q uses."""
         total, inference = (
             sum(math.prod(weight.shape) for weight in weights)
             for weights in (self.training.trainable_weights, self.inference_weights)
@@ -123,7 +127,7 @@ def build(options, codec):
         latent = keras_vattn.GaussianLatent(
             network.latent_units, free_bits=kl.free_bits, kl_annealing=schedule, seed=seed(3), name="z_enc"
         )
-    # Word vectors start at scale 1, so that they stand out from the noise of the latent variables.
+    # Smaller word vectors would be hard to tell from the noise of the latent variables.
     uniform = keras.initializers.RandomUniform(-1.0, 1.0)
     embedding = keras.layers.Embedding(
         codec.vocabulary_size, network.embedding_width, embeddings_initializer=uniform, name="words_embedded"
@@ -145,7 +149,7 @@ def build(options, codec):
     decoded = models.decode(target_input, target, z, memory, source)
     log_likelihood = words(decoded["hidden"][:, :, None], target)[..., 0]
     if memory is None:
-        # Add zeros that depend on `source`, because Keras 3.12 rejects a model with an unused input.
+        # Keras 3.12 rejects a model with an unused input, so add zeros that depend on `source`.
         log_likelihood += ops.cast(ops.zeros_like(source[:, :1]), log_likelihood.dtype)
     models.training = keras.Model(sentence, log_likelihood, name=options.model)
     draw_initial_weights(models.training.layers, options.run.seed)
@@ -153,7 +157,7 @@ def build(options, codec):
 
 
 def stochastic_decoder(options):
-    """Build the decoder that samples z_t at every step; `--informed` sets which variables depend on the attention."""
+    """Build the decoder that samples z_t at every step."""
     network, variational, seed = options.network, options.variational, options.run.layer_seed
     informs_latent, informs_context = variational.informed != "none", variational.informed == "both"
     schedule = annealed(variational.step_annealing, variational.step_kl_start, 0, variational.step_kl_steps)
@@ -167,7 +171,7 @@ def stochastic_decoder(options):
         name="z",
     )
     attention, hold = keras_vattn.DeterministicAttention("additive", name="attention"), variational.auxiliary_hold
-    # With `--informed none`, the loss has no gradient with respect to the weights of the attention.
+    # With `--informed none`, the loss has no gradient for the attention.
     attention.trainable = informs_latent
     weight = variational.auxiliary_weight if MODELS[options.model].auxiliary else 0.0
     if informs_context:

@@ -144,7 +144,6 @@ class SamplingOptions:
     """Nucleus sampling: sample only from the smallest set of words whose total probability reaches this value."""
 
 
-# With the defaults, training on the built-in sentences takes minutes on two CPU cores.
 @dataclasses.dataclass
 class Options:
     """Train a language model with latent variables, by default on sentences from a small grammar."""

@@ -65,22 +65,20 @@ CURVES = {
     "val_perplexity": "perplexity without KL, validation",
     "val_mutual_information": "I(x; z_enc), validation",
 }
-# `evaluate` generates NUM_GENERATED sentences, and reconstructs NUM_GENERATED sentences. Reports show NUM_SAMPLES of
-# each kind, and the attention of NUM_ALIGNMENTS sentences; attention.png shows the first and the last of these.
+# Number of generated sentences, of samples in a report, and of attention maps in a report.
 NUM_GENERATED, NUM_SAMPLES, NUM_ALIGNMENTS = 100, 8, 6
-# An interpolation decodes this many points from one z_enc to another. Equal adjacent sentences are shown once.
+# Number of decoded points between two sentences. Equal adjacent results are shown once.
 NUM_INTERPOLATED = 65
-# The samples in a report have a fixed seed, so that the report is reproducible.
 _SEED = 0
 
 
 def evaluate(run, part, evaluation=None):
-    """Return the report on a data split, and the generated and reconstructed sentences."""
+    """Return the report on a split, and a dictionary of generated and reconstructed sentences."""
     reports, kind, writer = run.options.reports, MODELS[run.options.model], Writer(run)
     likelihood = _likelihood(run, part, writer, kind)
-    # Select sentences across the whole split, because its first sentences may come from one document.
+    # The first sentences may come from one document, so select sentences from the whole split.
     chosen = part.rows(evenly(len(part), reports.max_bound))
-    # Without latent variables, one sample suffices: the bound equals the log-likelihood.
+    # Without latent variables, every sample gives the exact log-likelihood.
     num_draws = first_value("num_draws", evaluation, reports) if kind.latent else 1
     likelihood["importance_weighted"] = _importance_weighted(run, chosen, writer, num_draws)
     report = {"num_sentences": len(part), "likelihood": likelihood}
@@ -147,7 +145,7 @@ def shown(run, part, outputs):
 
 
 def fault_of(sample):
-    """Describe the error in a sample, or return "". A rebuilt sentence is wrong if any slot (e.g. the verb) differs."""
+    """Return the error in a sample, or "". A reconstruction must have the same words in each slot."""
     slots = [grammar.parse(text) for _, text in sample]
     if None in slots:
         return "not grammatical"
@@ -157,7 +155,7 @@ def fault_of(sample):
 
 
 def _grammar(outputs):
-    """Count the generated sentences that are grammatical, and the reconstructions that equal their source sentence."""
+    """Count the grammatical sentences, and the reconstructions that equal their source sentence."""
     rebuilt = [tuple(map(grammar.parse, pair)) for pair in outputs["reconstructed"]]
     return {
         "num_generated": len(outputs["generated"]),
@@ -169,13 +167,12 @@ def _grammar(outputs):
 
 def report(run, part, record, outputs, shown):
     if shown.alignments:
-        # The attention at each word of a sentence, as in Figure 3 of Chien and Wang 2019.
         draw_alignments({"": shown.alignments[:: len(shown.alignments) - 1 or 1]}, run.folder.file("attention.png"))
     return write_samples(run.folder.file("samples.txt"), shown.samples)
 
 
 def sentences_of(run, part):
-    """Return a list with the tuple (source, target_input, target) of each batch of a split."""
+    """Return a list with (source, target_input, target) for each batch of a split."""
     return [(inputs["source"], inputs["target_input"], target) for inputs, target in part.training_batches(run.options)]
 
 
@@ -191,7 +188,7 @@ def _likelihood(run, part, writer, kind):
     return {
         "num_words": num_words,
         "num_tokens": num_tokens,
-        # As in the paper, this likelihood omits the KLs, and its perplexity does not count the end token.
+        # The published value omits the KLs, and its perplexity does not count the end token.
         "published": {"nats": -totals["published"] / rows, "perplexity": perplexity(-totals["published"] / num_words)},
         "reconstruction": -totals["log_likelihood"] / rows,
         "kl_code": totals["kl_code"] / rows if kind.latent else None,
@@ -220,13 +217,12 @@ def _importance_weighted(run, part, writer, num_draws):
 
 
 def _controls(run, part, writer):
-    """Return how much log p(x | z) falls (mean and standard error, nats per sentence) if z_enc is replaced by the z_enc
-    of another sentence or by 0. z_t and c~_t are set to the means of q. Return `None` for a single sentence."""
+    """Return the mean drop of log p(x | z) with z_enc of another sentence or 0, in nats per sentence."""
     if len(part) < 2:
         return None
     batches = sentences_of(run, part)
     codes = np.concatenate([writer.posterior(source)["mean"] for source, _, _ in batches])
-    # Sentences are sorted by length, so "shuffled" takes z_enc from a sentence of similar length.
+    # The sentences are sorted by length, so "shuffled" uses a sentence of similar length.
     codes_by_control = {"shuffled": np.roll(codes, 1, axis=0), "zero": np.zeros_like(codes)}
     differences, start = {name: [] for name in codes_by_control}, 0
     for sentences in progress(batches, "controls"):
@@ -239,8 +235,7 @@ def _controls(run, part, writer):
 
 
 def _map(run, part, writer):
-    """Return averages over steps, then sentences: the "entropy" of the attention weights in nats, and "moves",
-    the total variation (0 to 1) between the attention weights of consecutive steps."""
+    """Return the mean "entropy" of attention weights in nats, and "moves", the mean change per step."""
     moves, entropies = [], []
     for sentences in progress(sentences_of(run, part), "attention"):
         weights, mask = writer.attention(*sentences).numpy().astype("float64"), sentences[-1].numpy() != PAD
@@ -250,7 +245,7 @@ def _map(run, part, writer):
 
 
 def samples_of(run, part, writer):
-    """Return generated sentences, reconstructions of random sentences, and texts interpolated between two sentences."""
+    """Return generated sentences, reconstructions, and interpolations between two sentences."""
     samples = {"generated": strings(writer.generate(NUM_GENERATED, 0)), "reconstructed": [], "interpolated": []}
     if MODELS[run.options.model].latent:
         texts = [part.pairs.texts[row] for row in random_rows(len(part), NUM_GENERATED)]
@@ -261,7 +256,7 @@ def samples_of(run, part, writer):
 
 
 def attention(run, part):
-    """Return an `Alignment` for each of a few random sentences: the attention weights of its reconstruction."""
+    """Return an `Alignment` for the reconstruction of each of a few random sentences."""
     if not run.models.attends:
         return []
     writer, lengths, alignments = Writer(run), part.sources.lengths, []
@@ -275,7 +270,7 @@ def attention(run, part):
 
 
 def paper(comparison):
-    """Return Tables 1 and 2 of Chien and Wang 2019, with our results beside the published ones, and a bounds table."""
+    """Return Tables 1 and 2 of Chien and Wang 2019 with our results, and a table of bounds."""
     records = comparison.records
     return [
         *(with_paper(f"Table {n} of VRAE-SA", f"vrae_{n}", PAPER, records, first_of=_title_of) for n in (1, 2)),
@@ -284,12 +279,12 @@ def paper(comparison):
 
 
 def _title_of(name):
-    """Return the first cell of a table row as a tuple. The cell contains a model's title or a baseline's name."""
+    """Return the first cell of a table row, in a tuple."""
     return (title_from(name, lambda model: MODELS[model].title if model in MODELS else model),)
 
 
 def table_3(comparison):
-    """Let every run summarize `--documents`. Return a ROUGE-1 table that includes Table 3 of Chien and Wang 2019."""
+    """Let every run summarize `--documents`; return Table 3 (ROUGE-1) of Chien and Wang 2019."""
     options = comparison.options
     folder = f"table_3_{digest_of(read_topics(options.documents, options.references))[:12]}"
     words = ["--documents", options.documents, "--references", options.references, "--document", options.document]
@@ -305,7 +300,7 @@ def table_3(comparison):
         for name, summaries in reports.items()
     }
     first = next(iter(reports.values()))[0]
-    # The first run also provides the baselines, because they do not depend on the seed.
+    # The baselines do not depend on the seed.
     baselines = {name: [{"rouge": means(x)}] for name, x in first["systems"].items() if name != first["model"]}
     columns = [Column(head, f"rouge.rouge1.{part}") for part, head in PARTS.items()]
     title = f"Table 3 of VRAE-SA, ROUGE-1, {first['num_topics']} topics, at most {first['max_words']} words, document: "

@@ -22,7 +22,7 @@ from applications.vrae.options import PROGRAM
 
 MEASURES = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L"}
 PARTS = {"recall": "recall", "precision": "precision", "fmeasure": "F"}
-# A topic has NUM_RANDOM random baseline summaries. If there are no references, NUM_SHOWN summaries are printed.
+# Number of random baseline summaries per topic, and of printed summaries without references.
 NUM_RANDOM, NUM_SHOWN = 20, 3
 # LexRank's minimum similarity (Erkan and Radev 2004, section 3.2), and PageRank's damping factor.
 _LEAST_SIMILARITY, _DAMPING = 0.1, 0.85
@@ -31,28 +31,31 @@ _BATCH = 64
 
 @dataclasses.dataclass
 class Gaussians:
-    """N diagonal Gaussians: means (N, D) and log sigma (N, D)."""
+    """N diagonal Gaussians: means (N, D) and log standard deviations (N, D)."""
 
     means: np.ndarray
     log_scales: np.ndarray
 
     def mixture(self):
-        """Return one Gaussian (N = 1) with the mean and variance of the equally weighted mixture of all N Gaussians."""
+        """Return one Gaussian with the mean and variance of the equally weighted mixture of all Gaussians."""
         mean = self.means.mean(axis=0)
         variance = np.mean(np.exp(2.0 * self.log_scales) + np.square(self.means - mean), axis=0)
         return Gaussians(mean[None], 0.5 * np.log(variance)[None])
 
 
 def divergences(document, sentences):
-    """Return KL(document || sentence) (N,) in nats, from `Gaussians` of one document and N sentences."""
+    """Return KL(document || sentence) in nats, (N,), for `Gaussians` of one document and N sentences."""
     gap = document.log_scales - sentences.log_scales
     distance = (document.means - sentences.means) * np.exp(-sentences.log_scales)
     return 0.5 * np.sum(np.exp(2.0 * gap) - 1.0 - 2.0 * gap + distance**2, axis=1)
 
 
 def extract(order, sentences, max_words):
-    """Return a summary of at most `max_words`: take sentences in `order` if they fit, and join them in document order.
-    If no sentence fits, truncate the first sentence in `order`."""
+    """Return a summary of at most `max_words` words.
+
+    Sentences are selected in `order` if they fit, and joined in document order. If no sentence fits, the first sentence
+    in `order` is truncated.
+    """
     indices, count = [], 0
     for index in order:
         num_words = len(sentences[index].split())
@@ -64,15 +67,15 @@ def extract(order, sentences, max_words):
 
 
 def lexrank(sentences):
-    """Rank sentences using continuous LexRank (Erkan and Radev 2004); return their indices, most central first."""
+    """Rank sentences by continuous LexRank (Erkan and Radev 2004); return indices, most central first."""
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     vectors = TfidfVectorizer(token_pattern=r"(?u)\S+").fit_transform(sentences)
     similar = (vectors @ vectors.T).toarray()
-    # Ignore self-similarity; otherwise, an isolated sentence would be central.
+    # With self-similarity, an isolated sentence would be central.
     np.fill_diagonal(similar, 0.0)
     similar[similar < _LEAST_SIMILARITY] = 0.0
-    # Let an isolated sentence link to all sentences, as PageRank does.
+    # As in PageRank, an isolated sentence links to all sentences.
     similar[~similar.any(axis=1)] = 1.0
     follows = similar / similar.sum(axis=1, keepdims=True)
     rank = np.linalg.solve(np.eye(len(similar)) - _DAMPING * follows.T, np.ones(len(similar)))
@@ -80,7 +83,7 @@ def lexrank(sentences):
 
 
 def rouge(summary, references):
-    """Return recall, precision and F of each stemmed ROUGE measure for a summary, averaged over its references."""
+    """Return recall, precision and F of each stemmed ROUGE measure, averaged over the references."""
     from rouge_score import rouge_scorer
 
     scorer = rouge_scorer.RougeScorer(list(MEASURES), use_stemmer=True)
@@ -94,16 +97,15 @@ def means(figures):
 
 
 class Summarizer:
-    """Orders the sentences of a document with the model of a `Run`. `document` is a value of the option --document."""
+    """Orders the sentences of a document with the model of a `Run`. `document` is the option --document."""
 
     def __init__(self, run, document="mixture"):
         self._writer, self._words = Writer(run), run.codec
         self._document, self._max_length = document, run.options.text.max_length
-        # Counts of tokens over all documents so far.
         self.num_tokens = self.num_unknown = 0
 
     def order(self, sentences):
-        """Return the indices of the sentences, sorted so that the sentence closest to the document comes first."""
+        """Return the indices of the sentences; the sentence closest to the document is first."""
         _, counts = self._words.encode_numpy(sentences)
         self.num_tokens, self.num_unknown = self.num_tokens + counts.num_tokens, self.num_unknown + counts.num_unknown
         gaussians = self._gaussians(sentences, self._max_length)
@@ -121,7 +123,7 @@ class Summarizer:
 
 
 def summarize(options):
-    """Run the command `summarize`: write summaries. If references are given, print the ROUGE scores of all methods."""
+    """Write summaries. If references are given, print the ROUGE scores of all methods."""
     run = load_run(PROGRAM.application(), options.run)
     if options.documents is None:
         topics, max_words = embedded_topics(), options.max_words or 250
@@ -172,7 +174,6 @@ def summarize(options):
 
 
 def _require_same(folder, digest):
-    """Raise `InputError` if the folder has files but no summaries, or has summaries of different documents."""
     path = folder / "summaries.json"
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir()) and not path.is_file()):
         raise InputError(f"--out: {folder} contains other files; choose another folder.")
@@ -181,7 +182,7 @@ def _require_same(folder, digest):
 
 
 def table_of(record):
-    """Format the record of `summarize` as a table: means over topics in percent, with 95% intervals."""
+    """Format a record of `summarize`: means over topics in percent, with 95% intervals."""
     columns = [
         Column(f"{title} {head}", f"{measure}.{part}", 1, 100.0)
         for measure, title in MEASURES.items()

@@ -26,7 +26,6 @@ def train(options):
         raise InputError(f"--lagging-steps: must be fewer than the {run.num_steps} steps of the run.")
     run.open()
     with run.scope():
-        # The model outputs the log-likelihood of each word under a sample of q.
         model.compile(
             run.optimizer(),
             loss=keras_vattn.NegativeBound(ignore_class=PAD),
@@ -41,10 +40,10 @@ def train(options):
 
 
 class LaggingInference(keras.callbacks.Callback):
-    """Trains q more often than p in the first steps (He et al. 2019): `q_steps` steps train q, then one step trains p.
+    """In the first `lagging_steps` steps, trains q for `q_steps` steps per step of p (He et al. 2019).
 
     Args:
-        models: `Models`.
+        models: `Models`, with the inference network q and the generative model p.
         variational: `VariationalOptions`.
     """
 
@@ -53,7 +52,7 @@ class LaggingInference(keras.callbacks.Callback):
         self.num_steps, self.period = variational.lagging_steps, variational.q_steps + 1
         inference = {id(weight) for weight in models.inference_weights}
         self.in_inference = [(weight, id(weight) in inference) for weight in models.training.trainable_weights]
-        # Each phase needs its own train function, because tracing fixes which weights a function trains.
+        # Each phase needs a separate train function: tracing fixes which weights a function trains.
         self.functions = {}
 
     def on_train_batch_begin(self, batch, logs=None):
@@ -72,7 +71,7 @@ class LaggingInference(keras.callbacks.Callback):
 
 
 def validation(run):
-    """Return a callback that logs the active units and the mutual information (nats) of z_enc on validation data."""
+    """Return a callback that logs active units and mutual information (nats) of z_enc in validation."""
     part, reports, writer = run.data["valid"], run.options.reports, Writer(run)
     ids = padded(part.sources.take(evenly(len(part), reports.num_decoded)))
 
