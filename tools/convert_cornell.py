@@ -18,7 +18,7 @@ _BETWEEN = " +++$+++ "
 
 
 def convert(corpus, out):
-    """Write the table `out`; return the number of written pairs and the number of skipped pairs."""
+    """Write the table `out`. Return the number of written pairs and the number of skipped pairs."""
     corpus, pairs = pathlib.Path(corpus), []
     lines = {fields[0]: " ".join(fields[4].split()) for fields in _rows(corpus / "movie_lines.txt", 5)}
     for *_, movie, names in _rows(corpus / "movie_conversations.txt", 4):
@@ -27,17 +27,17 @@ def convert(corpus, out):
     complete = [pair for pair in pairs if pair[0] and pair[1]]
     if not complete:
         raise SystemExit(f"{corpus}: expected conversations of at least two lines. Received: none")
-    # Do not quote fields: the programs read quotation marks in a .tsv as text.
+    # The programs read quotation marks in a .tsv as text, so do not quote fields.
     rows = ["\t".join(row) for row in [("line", "reply", "movie_id"), *complete]]
     pathlib.Path(out).write_text("\n".join(rows) + "\n", encoding="utf-8")
     return len(complete), len(pairs) - len(complete)
 
 
 def _rows(path, num_fields):
-    """Read a corpus file in ISO-8859-1. Return a list of rows, each a list of `num_fields` strings."""
+    """Return the rows of a corpus file, each a list of `num_fields` strings."""
     rows = []
     for number, line in enumerate(path.read_text(encoding="iso-8859-1").split("\n"), start=1):
-        # If the last field is empty, the line ends with the separator. An editor may have removed the final space.
+        # An editor may have removed the final space of a line whose last field is empty.
         fields = f"{line.rstrip()} ".split(_BETWEEN)
         if line and len(fields) != num_fields:
             raise SystemExit(f"{path}: line {number}: expected {num_fields} fields. Received: {len(fields)}")

@@ -18,7 +18,7 @@ import re
 
 _TEXT = re.compile(r"<TEXT>(.*?)</TEXT>", re.S | re.I)
 _TAG = re.compile(r"<[^>]*>")
-# End of a sentence. A full stop after a title or an initial does not end a sentence.
+# A full stop after a title or an initial does not end a sentence.
 _SENTENCE_END = re.compile(
     r"(?<!\bMr\.)(?<!\bMs\.)(?<!\bDr\.)(?<!\bSt\.)(?<!\bMrs\.)(?<!\bGen\.)(?<!\bSen\.)(?<!\bGov\.)(?<!\bRep\.)"
     r"(?<!\b[A-Z]\.)(?<=[.!?])[\"'”’)]*\s+(?=[\"'“‘(]*[A-Z])"
@@ -37,7 +37,7 @@ def sentences_of(text):
 
 
 def convert(documents, references, out):
-    """Write the documents of each topic, and the human summaries if `references` is given; return the topic names."""
+    """Write the documents of each topic, and summaries if `references` is given. Return the topics."""
     documents, out, names = pathlib.Path(documents), pathlib.Path(out), []
     for folder in sorted(path for path in documents.iterdir() if path.is_dir() and not path.name.startswith(".")):
         sentences = [each for path in _files(folder.rglob("*")) for each in sentences_of(_read(path))]

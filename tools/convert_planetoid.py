@@ -22,8 +22,7 @@ _ARRAYS = ("x", "tx", "allx", "y", "ty", "ally")
 
 
 class _Dtype:
-    """Replaces `numpy.dtype` in a pickle, and accepts only numeric types. A forged object type would make NumPy use the
-    bytes of an array as addresses."""
+    """Replaces `numpy.dtype` in a pickle. With a forged object type, NumPy would read bytes as addresses."""
 
     def __init__(self, name, *_):
         if not re.fullmatch("[biuf][1248]", name):
@@ -43,16 +42,16 @@ class _Array(np.ndarray):
 
 
 class _Csr:
-    """Replaces `csr_matrix` in a pickle, so that any version of SciPy can convert the matrix to an array."""
+    """Replaces `csr_matrix` in a pickle, so that any version of SciPy can read it."""
 
     def toarray(self):
         matrix = scipy.sparse.csr_matrix((self.data, self.indices, self.indptr), shape=self._shape)
-        # Check the indices, because SciPy's compiled code reads out of bounds if an index is wrong.
+        # SciPy's compiled code reads out of bounds if an index is wrong.
         matrix.check_format(full_check=True)
         return matrix.toarray()
 
 
-# Names that a pickle may contain, with their replacements. `dict` replaces `defaultdict`, which hides missing keys.
+# Names that a pickle may contain, with replacements. A `defaultdict` would hide missing keys.
 _ALLOWED = {
     "numpy.dtype": _Dtype,
     "numpy.ndarray": None,
@@ -126,7 +125,7 @@ def read_planetoid(prefix):
 
 
 def _check(prefix, parts, order):
-    """Raise `InputError` if the content of a file is invalid, or contradicts another file."""
+    """Raise `InputError` if a file is invalid or contradicts another file."""
     for name in _ARRAYS:
         if not isinstance(parts[name], np.ndarray) or parts[name].ndim != 2:
             raise InputError(f"{prefix}.{name}: expected a matrix. Received: {type(parts[name]).__name__}")
@@ -150,16 +149,16 @@ def _check(prefix, parts, order):
     num_known, count = len(parts["allx"]), len(parts["tx"])
     if len(order) != count or order.min(initial=num_known) < num_known or len(set(order)) < count:
         raise InputError(f"{prefix}.test.index: expected {count} different numbers, all at least {num_known}.")
-    # The largest node number determines the size of the graph, so a corrupt number could exhaust the memory.
+    # A corrupt node number could exhaust the memory.
     if order.max(initial=0) >= num_known + 2 * count:
         expected = f"expected numbers below {num_known + 2 * count}"
         raise InputError(f"{prefix}.test.index: {expected}. Received: {order.max()}")
 
 
 def convert(prefix, out):
-    """Read the files `PREFIX.*`, write their graph to the .npz `out`, and return the number of nodes."""
+    """Write the graph in the files `PREFIX.*` to the .npz `out`. Return the number of nodes."""
     features, labels, edges, splits = read_planetoid(prefix)
-    # The files list each edge twice, once for each of its two nodes.
+    # The files list each edge twice, once for each of its nodes.
     edges, counts = np.unique(np.sort(edges, axis=1), axis=0, return_counts=True)
     edges = np.repeat(edges, (counts + 1) // 2, axis=0)
     sparse = scipy.sparse.csr_matrix(features)

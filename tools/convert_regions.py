@@ -35,7 +35,7 @@ _COLUMNS = ("image_id", "image_w", "image_h", "num_boxes", "boxes", "features")
 
 def read_folder(path, transposed):
     for file in progress(sorted(path.rglob("*.npz")), "regions"):
-        # Never set allow_pickle=True, because unpickling can run code from the file.
+        # Unpickling could run code from the file.
         with reading(file), np.load(file, allow_pickle=False) as arrays:
             features = arrays["x"] if "x" in arrays else arrays["feat"]
             if transposed and "x" in arrays:

@@ -34,7 +34,7 @@ RATINGS = ("1", "2", "3", "4", "5")
 
 
 def outputs_of(run, label):
-    """Read shown.json of a run. Return a dictionary that maps each source to the output called `label`."""
+    """Return a dictionary from each source in shown.json of a run to the output called `label`."""
     path = pathlib.Path(run, "shown.json")
     try:
         samples = json.loads(path.read_text(encoding="utf-8"))["samples"]
@@ -80,12 +80,12 @@ def write_sheet(runs, out, num_outputs=100, label="MAP", seed=0):
 
 
 def read_ratings(path, num_rows):
-    """Read a filled-in sheet; return its ratings as an integer array, sorted by the column "number"."""
+    """Return the ratings of a filled-in sheet: an integer array, sorted by the column "number"."""
     try:
         text = pathlib.Path(path).read_bytes().decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise SystemExit(f"{path} cannot be read: {error}") from error
-    # Some spreadsheet programs separate columns with semicolons.
+    # Some spreadsheet programs write semicolons.
     lines = csv.DictReader(io.StringIO(text, newline=""), delimiter=";" if ";" in text.partition("\n")[0] else ",")
     if not {"number", "rating"} <= set(lines.fieldnames or ()):
         raise SystemExit(f"{path}: expected the columns {', '.join(HEADS)}")
@@ -133,7 +133,7 @@ def _differences(run_means):
 
 def _agreement(ratings):
     pairs = list(itertools.combinations(ratings, 2))
-    # The correlation is undefined for a rater who gave the same rating to all outputs.
+    # The correlation is undefined if a rater gave equal ratings.
     rhos = {
         (one, other): scipy.stats.spearmanr(ratings[one], ratings[other]).statistic
         for one, other in pairs

@@ -18,8 +18,7 @@ import numpy as np
 
 
 class _Word(typing.NamedTuple):
-    """A German word and its English translation. The auxiliary "hat" has no translation in "hat ... gezeigt" (showed),
-    but has a possible link to "showed". So its `english` is empty, and `linked` is the word "gezeigt"."""
+    """A German word and its translation, "" if there is none. `linked`: a word with a possible link."""
 
     german: str
     english: str = ""
@@ -48,14 +47,14 @@ _THINGS = _table(
     "e Uhr clock Uhren clocks, s Bild picture Bilder pictures, s Buch book Bücher books, "
     "s Fahrrad bicycle Fahrräder bicycles, s Hemd shirt Hemden shirts, s Messer knife Messer knives"
 )
-# Columns: English, German stem, and six endings ("_": no ending): nominative masculine, nominative feminine,
-# nominative neuter, accusative masculine, dative masculine and neuter, dative feminine.
+# Columns: English, German stem, endings ("_": no ending): nominative masculine, feminine and neuter; accusative
+# masculine; dative masculine and neuter; dative feminine.
 _DETERMINERS = _table(
     "the d er ie as en em er, this dies er e es en em er, every jed er e es en em er, a ein _ e _ en em er, "
     "my mein _ e _ en em er, our unser _ e _ en em er"
 )
 _NUMBERS = _table("zwei two, drei three, vier four, fünf five, sechs six, sieben seven, acht eight, neun nine")
-# Stem of a German adjective, to which `_adjective` adds an ending, and the English adjective.
+# Columns: stem of a German adjective, English adjective.
 _TRAITS = _table(
     "jung young, müd tired, freundlich friendly, klug clever, ruhig quiet, stark strong, fröhlich cheerful"
 )
@@ -114,8 +113,7 @@ def _pair(generator):
 
 
 def _linked(german, english):
-    """Return (source, target, sure links, possible links). `german` and `english` contain the same `_Word`s, each in
-    the order of its language."""
+    """Return (source, target, sure links, possible links) for two orders of the same `_Word`s."""
     rows, columns = ({id(word): place for place, word in enumerate(side)} for side in (german, english))
     sure = {(rows[key], columns[key]) for key in columns}
     possible = {(row, columns[id(word.linked)]) for row, word in enumerate(german) if word.linked}
@@ -153,7 +151,7 @@ def _place(generator):
 
 
 def _determiner(generator, gender, case):
-    """Return two values: a random determiner (a `_Word`), and the German ending of an adjective that follows it."""
+    """Return a random determiner, and the German ending of an adjective after it."""
     english, stem, *endings = _pick(generator, _DETERMINERS)
     if case == "dative":
         return _Word(stem + endings[5 if gender == "e" else 4], english), "en"

@@ -12,19 +12,19 @@ import pydoc_data.topics
 import re
 import sys
 
-# A sentence ends at . ! or ? before a capital letter, quotation mark or bracket, but not after "e.g.", "i.e." or "cf."
+# Full stops in "e.g.", "i.e." and "cf." do not end a sentence.
 _END = re.compile(r"(?<!e\.g\.)(?<!i\.e\.)(?<!cf\.)(?<=[.!?])\s+(?=[\"'(A-Z])")
 _HEADING = re.compile(r"^([*=\-~^\"])\1{2,}$")
-# Signs of code: grammar rules, prompts, assignments and tables. A paragraph with one of these signs is skipped.
+# Signs of code. A paragraph with one of these signs is skipped.
 _CODE = re.compile(r"::=|>>>|\s=\s|---|\|\s|^\s*(#|@)|;\s*$")
-# Characters in code. A sentence with such a character is skipped, because most of its tokens would be symbols.
+# A sentence with one of these characters is skipped.
 _SYMBOLS = re.compile(r"[_=\[\]{}\\<>%@|;^+/~`$&]|\(\)|''|\.\.\.")
 _MARKUP = re.compile(r'["*]')
 MIN_WORDS, MAX_WORDS = 4, 40
 
 
 def topics():
-    """Return a dictionary from each topic to its sentences, in order. A repeated sentence is listed only once."""
+    """Return a dictionary from each topic to its sentences, in order and without repetitions."""
     previous, sentences_by_topic = set(), {}
     for name, text in pydoc_data.topics.topics.items():
         sentences = []
@@ -46,14 +46,14 @@ def topics():
 
 
 def _paragraphs(text):
-    """Yield each paragraph of prose in a text as one line. Skip titles, and paragraphs that contain code."""
+    """Yield each paragraph of prose as one line. Skip titles, and paragraphs that contain code."""
     block = []
     for line in [*text.split("\n"), ""]:
         if line.strip() and not _HEADING.match(line):
             block.append(line)
             continue
         if _HEADING.match(line):
-            # This line underlines the line before, which is therefore a title.
+            # The line before is underlined, so it is a title.
             block = block[:-1]
         if block and not any(_CODE.search(part) for part in block):
             yield re.sub(r"^(\* |\d+\. |\[\d+\] )", "", " ".join(part.strip() for part in block))

@@ -24,12 +24,12 @@ import numpy as np
 
 _ENGLISH = babel.Locale("en")
 MAX_STATEMENT_TOKENS = 16
-# Maximum number of countries. The countries with the most facts are used.
+# Maximum number of countries; those with the most facts are used.
 NUM_TERRITORIES = 64
-# Every word of `first` and `second` must occur in at least this many statements, so that a model can learn it.
+# A model cannot learn a word that occurs in only a few statements.
 MIN_KEY_OCCURRENCES = 20
 
-# Languages in Latin script. Many of them use the same name for a country, so the same words occur in many facts.
+# Many languages in Latin script use the same name for a country, so words recur.
 # fmt: off
 _NAMING_LANGUAGES = (
     "ca", "cs", "da", "de", "es", "eu", "fr", "gl", "hr", "id",
@@ -105,7 +105,7 @@ _QUESTIONS = {
 def rows():
     """Return a list of pairs (statement, question): about 3,000 statements, each paired with five questions.
 
-    Each statement answers its questions. The list is the same on every machine.
+    The list is the same on every machine.
     """
     generator = np.random.default_rng(0)
     facts = sorted(_names() + _speakers() + _currencies() + _scripts() + _weeks())
@@ -126,8 +126,7 @@ def _statement(fact, generator):
 
 
 def _frequent(rows):
-    """Remove statements that are too long. Then remove statements in which `first` or `second` contains a rare word.
-    Each removal makes other words rarer, so repeat this until no rare words remain."""
+    """Remove long statements. Then remove statements with rare keys, until all keys are frequent."""
     frequent = [row for row in rows if len(row[-1].split()) <= MAX_STATEMENT_TOKENS]
     rows = []
     while len(frequent) != len(rows):
@@ -142,8 +141,7 @@ def _words(*names):
 
 
 def _territories():
-    """Return a dictionary from two-letter codes to one-word names of countries. Codes that begin with X or Z are
-    skipped, because XA and ZZ are not countries. This also skips Zambia (ZM), Zimbabwe (ZW) and Kosovo (XK)."""
+    """Return a dictionary from codes to one-word names of countries, without codes in X and Z."""
     names = {code: _plain(name) for code, name in sorted(_ENGLISH.territories.items())}
     return {code: name for code, name in names.items() if len(code) == 2 and code[0] not in "XZ" and " " not in name}
 
@@ -153,7 +151,7 @@ def _language(code):
 
 
 def _plain(name):
-    """Replace punctuation in a name with spaces, because each mark would be a separate token of the sentence."""
+    """Replace punctuation in a name with spaces."""
     return " ".join("".join(letter if letter.isalnum() else " " for letter in name).split())
 
 
@@ -171,8 +169,7 @@ def _currencies():
 
 
 def _in_languages(kind, table, codes):
-    """Return facts (kind, territory, language, answer). The answer is the name of `codes[territory]` in the language,
-    from the CLDR table `table`. Names that are the same in English are skipped."""
+    """Return facts (kind, territory, language, answer), without answers that are equal in English."""
     facts = []
     for language in _NAMING_LANGUAGES:
         names = getattr(babel.Locale(language), table)

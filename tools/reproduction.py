@@ -1,4 +1,4 @@
-"""Writes docs/reproduction.md, which gives verdicts on the papers' claims, from docs/claims.yaml and results of runs.
+"""Writes docs/reproduction.md, verdicts on the papers' claims, from docs/claims.yaml and results files.
 
     python -m tools.reproduction
 
@@ -18,9 +18,8 @@ from applications.common.tables import Column, interval_text, main_table, table
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 VERDICTS = ("holds", "contradicted", "no effect", "not decided", "pending", "not tried")
-# Minimum number of paired seeds for a verdict.
 MIN_SEEDS = 3
-# If a claim would need more paired seeds than this to be decided, its verdict is "no effect".
+# If a decision would need more paired seeds, the verdict is "no effect".
 MAX_SEEDS = 40
 
 
@@ -34,9 +33,13 @@ def verdict_of(claim, runs):
     """Return three strings: the verdict on a claim, the observed difference, and the seeds needed to decide it.
 
     A claim states that the metric `of` is larger in the model `more` than in the model `than`, by more than the margin
-    `by`. With at least three seeds, it holds if the paired 95% interval lies above the margin, and is contradicted if
-    the interval lies below. Otherwise the verdict is "no effect" if a decision would need more than 40 seeds, and else
-    "not decided". A claim without `of` is "not tried"; a claim without runs is "pending".
+    `by`. The verdicts are:
+    - "not tried": the claim has no metric `of`.
+    - "pending": there are no runs.
+    - "holds": with at least three seeds, the paired 95% interval lies above the margin.
+    - "contradicted": with at least three seeds, the interval lies below the margin.
+    - "no effect": a decision would need more than 40 seeds.
+    - "not decided": all other cases.
 
     Args:
         claim: Dictionary of docs/claims.yaml.
@@ -76,9 +79,9 @@ def verdict_of(claim, runs):
 
 
 def required_seeds(differences):
-    """Return how many paired seeds a test needs to detect an effect of the observed size; `None` if more than 40.
+    """Return the number of paired seeds that decides an effect of the observed size; `None` if more than 40.
 
-    This is the smallest number that gives Student's two-sided test at 5% a power of 0.8, if the true mean and standard
+    With this number, Student's two-sided test at 5% has a power of at least 0.8, if the true mean and standard
     deviation equal the observed values.
 
     Args:
@@ -100,13 +103,13 @@ def _column(title, metric):
 
 
 def _values(column, records):
-    """Return a dictionary from seeds to metric values or, if `column.logarithm`, to their logarithms."""
+    """Return a dictionary from seeds to values or, if `column.logarithm`, to logarithms."""
     values = {record["seed"]: np.array(column.value(record), float) for record in records}
     return {seed: np.log(value) for seed, value in values.items()} if column.logarithm else values
 
 
 def _paired(*models):
-    """Return one array per model: its metric values for the seeds that all models share."""
+    """Return one array of values per model, for the seeds that all models share."""
     seeds = sorted(set.intersection(*map(set, models)))
     return [np.array([values[seed] for seed in seeds]) for values in models]
 
@@ -140,7 +143,6 @@ def page(claims):
 
 
 def _tables(claims, loaded):
-    """Return Markdown tables. Each shows means with intervals for all models of a results file."""
     parts = []
     for entry in claims["tables"]:
         if entry["results"] in loaded:
@@ -151,7 +153,6 @@ def _tables(claims, loaded):
 
 
 def _runs(claims, loaded):
-    """Return the section on the runs: a table of the data and the cost, followed by the commands."""
     rows, commands = [], []
     for name, (theirs, ours_text) in claims["results"].items():
         if name not in loaded:

@@ -15,16 +15,15 @@ import subprocess
 import sys
 import tempfile
 
-# Maps each version of Keras to a version of TensorFlow and to the lowest version of KerasHub that works with it.
-# KerasHub 0.25, for example, cannot quantize its embeddings with Keras 3.13.
+# {Keras: (TensorFlow, lowest KerasHub)}. KerasHub 0.25, for example, cannot quantize its embeddings with Keras 3.13.
 PAIRS = {"3.12": ("2.19", "0.25"), "3.13": ("2.20", "0.26"), "3.14": ("2.21", "0.26"), "3.15": ("2.21", "0.26")}
 PRINTED = ("keras", "tensorflow", "tensorflow-text", "numpy", "keras-hub", "matplotlib", "scikit-learn", "pytest")
 RESOLUTIONS = {"lowest": "lowest-direct", "newest": "highest"}
 
 
 def try_versions(python, keras, resolution, tests, logs):
-    """Run tests in a new environment; return three values: a dictionary of installed versions, the last line that
-    pytest printed, and whether all tests passed."""
+    """Run tests in a new environment.
+    Return the installed versions, the last line that pytest printed, and whether all tests passed."""
     log_file = logs / f"keras-{keras}-{resolution}.log"
     with tempfile.TemporaryDirectory() as folder, log_file.open("w", encoding="utf-8") as log:
         interpreter = pathlib.Path(folder) / "bin" / "python"
@@ -36,7 +35,7 @@ def try_versions(python, keras, resolution, tests, logs):
         bounds = f"keras=={keras}.*", f"tensorflow=={tensorflow}.*", f"keras-hub>={keras_hub}"
         subprocess.run([*install, "-e", ".[test]", *bounds], **options)
         freeze = subprocess.check_output(["uv", "pip", "freeze", "--python", interpreter], text=True)
-        # Allow DeprecationWarning, because old versions of packages call deprecated functions of newer dependencies.
+        # Old packages call deprecated functions of newer dependencies.
         pytest = [interpreter, "-m", "pytest", "-n", "2", "-W", "default::DeprecationWarning"]
         passed = subprocess.run([*pytest, *tests], **{**options, "check": False}).returncode == 0
     last_line = log_file.read_text("utf-8").strip().splitlines()[-1].strip("= ")

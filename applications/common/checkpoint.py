@@ -108,7 +108,7 @@ class Checkpoint(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         if self._metrics is not None:
-            # `fit` resets the metrics before the first step, and creates some in it. So restore them after this step.
+            # Do not restore the metrics earlier: `fit` resets them before the first step, and creates some during it.
             for variable, array in zip(_metrics_variables(self.model), self._metrics, strict=True):
                 # `assign_add` would raise an error outside of a replica.
                 variable.assign(variable.numpy() + array)
@@ -117,7 +117,7 @@ class Checkpoint(keras.callbacks.Callback):
         if self.step == self.num_steps:
             return
         if batch + 1 == self.params["steps"]:
-            # Validation resets the metrics before `on_epoch_end`.
+            # Validation resets the metrics before `on_epoch_end`, so read them here.
             self._last_metrics = self._metrics_values()
         elif self._is_due():
             self._save(self._metrics_values())
@@ -240,5 +240,5 @@ def _write_arrays(path, arrays, record):
 
 
 def _metrics_variables(model):
-    # `metrics_variables` lists the variables of a shared sublayer twice.
+    # Without this dictionary, the variables of a shared sublayer would occur twice.
     return list({id(variable): variable for variable in model.metrics_variables}.values())

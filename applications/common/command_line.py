@@ -54,7 +54,7 @@ def main(program, arguments=None):
     except KeyboardInterrupt:
         return _fail("interrupted. Continue a training run with train --resume", 130)
     except Exception as error:
-        # TensorFlow raises its own error instead of an `InputError` in a dataset.
+        # If a dataset raises an `InputError`, TensorFlow replaces it with its own error.
         error = input_error_in(error) or error
         if "Collective ops is aborted" in str(error):
             return _fail("a worker was lost; see its output. Restart all workers, with --resume if --out exists", 5)
@@ -68,7 +68,6 @@ def main(program, arguments=None):
 
 
 def _work_of(program, name):
-    """Return the function that runs the command `name`."""
     if name not in _FUNCTIONS:
         return program.function(name)
     return functools.partial(pkgutil.resolve_name(f"applications.common.{_FUNCTIONS[name]}"), program.application())
@@ -124,7 +123,7 @@ def _parse(prog, description, options_class, default, arguments, **options):
     annotations, words = fields_of(options_class), []
     for argument in arguments:
         option = _option_in(argument if "=" in argument or not words else words[-1])
-        # Only optional values: for other options, `none` may be a choice.
+        # Other options may have a choice `none`, which must not become `None`.
         if argument.rpartition("=")[2] == "none" and option in annotations and is_optional(annotations[option]):
             argument = argument.removesuffix("none") + "None"
         words.append(argument)
@@ -138,7 +137,7 @@ def _parse(prog, description, options_class, default, arguments, **options):
     except SystemExit as stop:
         if not stop.code:
             raise
-        # tyro prints a box with a title and a help text.
+        # tyro prints its message in a box, with a title and a help text.
         sections = re.split("╭.*╮|[─-]{4,}", re.sub("[│╰╯]", " ", printed.getvalue()))
         text = " ".join(" ".join(sections[1:] or sections).split())
         raise InputError(re.split("Argument helptext:|For full helptext", text)[0].strip()) from None

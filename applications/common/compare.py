@@ -54,7 +54,7 @@ class Comparison:
         """Train all runs that are missing or unfinished, then set `records`."""
         runs = [*self.planned, *self.members]
         missing = [run for run in runs if not self._is_finished(run.options)]
-        # Find errors in the data before any training starts.
+        # Read all data here, so that bad files raise an error before any training starts.
         digests = {run.name: self._digest_of_data(run.options) for run in runs if run.seed == self.options.first_seed}
         for run in runs:
             if run not in missing:
@@ -131,17 +131,16 @@ class Comparison:
 
     def _digest_of_data(self, run_options):
         parts = self.application.read(run_options)
-        # Only programs with the option `--other` have an `Uncertainty` as this layout.
+        # In programs without the option `--other`, this layout is a function and has no method `require`.
         if "uncertainty" in getattr(self.options, "layout", ()) and hasattr(self.options, "other"):
             self.application.layouts["uncertainty"].require(run_options, parts, self.options.other)
         return digest_of(parts)
 
     def _is_finished(self, run_options):
-        """Return whether a run with these options has a report."""
         path = pathlib.Path(run_options.run.out, "metrics.json")
         if not path.exists():
             return False
-        # Do not read config.yaml, which `--resume` may change.
+        # `--resume` may change config.yaml, so read the options from metrics.json.
         config, default = (_plain_config(x) for x in (run_options, self.application.program.default))
         reported = default | read_record(path, _MEND).get("options", {})
         return all(reported[name] == config[name] for name in config if name not in ("out", "export"))

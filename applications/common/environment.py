@@ -16,7 +16,7 @@ def environment_record():
     names = ("keras", "tensorflow", "tensorflow_probability", "numpy")
     record = {"python": platform.python_version(), **{name: importlib.metadata.version(name) for name in names}}
     record["keras_vattn"] = keras_vattn.__version__
-    # Without this check, an installed package would record the commit of the project around it.
+    # Without this check, a package installed inside another project would record the commit of that project.
     inside = _git("rev-parse", "--show-toplevel") == str(_ROOT)
     record["commit"] = _git("rev-parse", "--verify", "HEAD") if inside else None
     changes = _git("status", "--porcelain", "--untracked-files=no") if record["commit"] else None

@@ -5,7 +5,7 @@ import itertools
 import zipfile
 import zlib
 
-# TensorFlow replaces an `InputError` in a dataset with its own error, whose text contains a tag.
+# If a dataset raises an `InputError`, TensorFlow replaces it. The text of the new error contains the tag.
 _messages = {}
 _numbers = itertools.count(1)
 _UNREADABLE = (

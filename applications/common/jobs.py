@@ -56,7 +56,7 @@ def environment_of(gpus, num_jobs, index):
 
 
 def _end_with_comparison():
-    # `read` returns if the process of `compare` ends, which closes the pipe.
+    # If `compare` ends, its pipe to this process closes, and `read` returns.
     os.read(0, 1)
     os._exit(1)
 

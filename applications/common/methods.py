@@ -78,7 +78,7 @@ class Uncertainty:
         options, rows = comparison.options, {}
         corruption = self.corruption if options.corruption is None else options.corruption
         words = ["--corruption", str(corruption), *(() if options.other is None else ("--other", options.other))]
-        # Members of an ensemble predict with mean attention weights only.
+        # An ensemble averages predictions at mean attention weights, so its members need no draws.
         no_draws = ["--num-draws", "0"]
         reports = comparison.evaluate(
             _COMPARED,

@@ -86,7 +86,6 @@ def _drawable(alignments):
 
 
 def _chart(alignments):
-    """Return the Vega-Lite specification of an interactive chart of alignments."""
     require_altair()
     chart, datasets = alignment_chart([dataclasses.asdict(alignment) for alignment in alignments])
     return styled(chart).to_dict(validate=False) | {"datasets": datasets}

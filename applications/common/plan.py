@@ -43,7 +43,7 @@ def plan(program, options):
         default = with_values(default, _require_of_all("--options", values))
     default = with_values(default, _require_of_all("compare", options.train_values))
     first, end = options.first_seed, options.first_seed + options.seeds
-    # `--models` may lack the baseline, so check its name.
+    # The baseline need not be in `--models`, so check its name here.
     _planned(program, options, default, options.baseline, first, "--baseline")
     planned = [_planned(program, options, default, name, seed) for name in options.models for seed in range(first, end)]
     for seed in range(end, first + options.seeds * getattr(options, "num_members", 0)):
@@ -61,7 +61,7 @@ def plan(program, options):
                 raise InputError("--strategy multi_worker: run `train` instead of `compare`, on all workers.")
             check(run_options)
             if pathlib.Path(run_options.run.out, "config.yaml").exists():
-                # These options determine how long START trains, so they must not change.
+                # For MODEL@START, these options determine how long START trains, so they must not change.
                 fixed = {"epochs", "max_steps"} if run.start else set()
                 may_differ = set(program.changeable) - fixed
                 RunFolder.check(run_options.run.out, config_of(run_options), True, may_differ, program.updated)

@@ -17,7 +17,7 @@ from applications.common.writers import aside_of, require_aside_unused, require_
 # These options may change when a run is resumed, because they affect neither the model nor its data.
 MAY_CHANGE = ("out", "export", "epochs", "max_steps", "early_stopping", "checkpoint_steps", "tensorboard", "jit")
 MAY_CHANGE += ("strategy",)
-# Options of earlier versions in a config.yaml. `None`: ignored. Otherwise, the only supported value.
+# Options of earlier versions. `None`: the option is ignored. Otherwise: the only value that is accepted.
 DROPPED = dict.fromkeys(("checkpoint_seconds", "continue_training", "max_uncertain", "picture_every", "stop_after"))
 DROPPED |= dict.fromkeys(("data_seed", "entropy_weight", "extractor_epochs", "extractor_seed", "score", "split_seed"))
 DROPPED |= {"decoder_form": "code", "labelled": False, "prior_concentration": 1.0, "prior_scale": "rate"}
@@ -130,7 +130,7 @@ class Program:
         if is_shared:
             check_workers(os.environ.get("TF_CONFIG"))
         else:
-            # Another worker may have locked the folder already.
+            # With several workers, another worker may have locked the folder already.
             require_unlocked(run.out)
         if run.overwrite:
             self._check_overwrite(run)

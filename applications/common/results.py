@@ -25,7 +25,7 @@ def write_results(comparison, path):
     default, first = _plain(config_of(application.program.default)), comparison.read(first, "metrics.json")
     if previous is not None and previous["data"] != _plain(first["data"]):
         raise InputError(f"--results: {path} contains results for different data; choose another file.")
-    # {(name, seed): (options, figures)}. Old records may lack options.
+    # {(name, seed): (options, metrics)}. Defaults replace options that old records lack.
     records, environments = {}, []
     if previous is not None:
         environments.append(previous["environment"])

@@ -148,8 +148,7 @@ class RunFolder:
         """Return whether the run has a report for at least this many epochs."""
         try:
             options = json.loads((self.path / "metrics.json").read_text(encoding="utf-8"))["options"]
-            # A resumed run may have an old metrics.json with fewer epochs. `stop_after` is an option of earlier
-            # versions.
+            # Until a resumed run finishes, metrics.json has fewer epochs. `stop_after`: option of earlier versions.
             return min(options["epochs"], options.get("stop_after") or math.inf) >= epochs
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return False
@@ -234,7 +233,7 @@ def replacing(path):
             error.filename = str(path)
         raise
     finally:
-        # On a read-only disk, a second error would hide the first error.
+        # On a read-only disk, deleting raises a second error, which would hide the first error.
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
     folder = os.open(path.parent, os.O_RDONLY)
@@ -245,7 +244,6 @@ def replacing(path):
 
 
 def _read_config(path):
-    """Return the dictionary in config.yaml, or `None` if there is no such file."""
     try:
         config = yaml.safe_load((path / "config.yaml").read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -46,7 +46,7 @@ class TrainingRun(Run):
         self.strategy = strategy_of(options.fit.strategy)
         self.is_first = self.strategy.extended.should_checkpoint
         if not self.is_first:
-            # Copy the folder before `agree`: afterwards, the first worker may change it.
+            # After `agree`, the first worker may change the folder, so copy it before.
             options = with_values(options, {"out": worker_folder(options.run.out, keep=options.run.resume)})
         places = {"out", "start_from", *(name for name, kind in fields_of(type(options)).items() if is_file(kind))}
         values = {f"--{name.replace('_', '-')}": x for name, x in config_of(options).items() if name not in places}
@@ -148,7 +148,6 @@ class TrainingRun(Run):
                 print(counts_of(name, report), flush=True)
 
     def _num_shared_weights(self):
-        """Return the number of weights to copy from the run of --start-from."""
         _, names, arrays, _ = self._start
         shapes = {name: array.shape for name, array in zip(names, arrays, strict=True)}
         shared = [weight for weight in self.models.training.weights if weight.path in shapes]
@@ -178,7 +177,7 @@ class TrainingRun(Run):
             patience_score: Like `score`, but only for early stopping. Defaults to `score`.
         """
         options, model, total = self.options.fit, self.models.training, self.num_steps
-        # Variables that are created during tracing would cause a retrace.
+        # Creating variables during tracing would cause a retrace.
         with self.scope():
             model.optimizer.build(model.trainable_variables)
             distribute.prepare(model)
@@ -206,7 +205,7 @@ class TrainingRun(Run):
         num_full_epochs = total // self.num_batches
         while checkpoint.steps_taken < total and not plateau.ends_after(checkpoint.rows):
             first, skipped = checkpoint.epoch, checkpoint.step
-            # One call of `fit` would run the same number of steps in each epoch, also in a shorter epoch.
+            # One call of `fit` runs the same number of steps in each epoch, so a shorter epoch needs its own call.
             is_full = not skipped and first < num_full_epochs
             steps = min(self.num_batches, total - first * self.num_batches) - skipped
             model.fit(
@@ -247,7 +246,7 @@ class TrainingRun(Run):
             "report": figures,
             "epoch": best["epoch"],
             "history": best["row"],
-            # Without the first epoch, whose time includes tracing.
+            # Skip the first epoch, whose time includes tracing.
             "step_seconds": float(np.median([row["step_seconds"] for row in rows[1:] or rows])),
             "train_seconds": sum(row["seconds"] for row in rows),
             "cpu_seconds": self.checkpoint.cpu_seconds(),

@@ -34,8 +34,7 @@ def unlock():
 
 
 def _flock(path, operation):
-    """Open a folder, lock it, and return its file descriptor."""
-    # Python does not pass this descriptor on to subprocesses.
+    # Subprocesses do not inherit this descriptor, so they cannot hold the lock.
     descriptor = os.open(path, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, operation | fcntl.LOCK_NB)

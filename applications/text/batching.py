@@ -12,9 +12,8 @@ from applications.common.batches import prefetched
 from applications.text.rows import IdRows
 from applications.text.text import END, PAD, START
 
-# Maximum number of batch shapes, including the shape of a smaller last batch. XLA compiles a step once per shape.
+# Maximum number of batch shapes. XLA compiles a training step once per shape.
 MAX_SHAPES = 8
-# Maximum number of positions at which `bucket_shapes` may cut the sorted pairs into buckets.
 MAX_CUTS = 512
 
 
@@ -24,16 +23,15 @@ def num_batches(num_rows, batch_size):
 
 
 def num_buckets(num_rows, batch_size):
-    """Return the maximum number of buckets: `MAX_SHAPES`, minus one if the last batch of an epoch is smaller."""
+    """Return the maximum number of buckets: `MAX_SHAPES`, minus one for a smaller last batch."""
     return max(1, MAX_SHAPES - (num_rows % batch_size > 0))
 
 
 def bucket_shapes(sources, targets, max_parts=MAX_SHAPES):
     """Return the padded lengths (S, T) of at most `max_parts` buckets, the smallest first: int32 (buckets, 2).
 
-    Pairs are sorted by the rank of their source length or of their target length, whichever is larger. The sorted
-    pairs are cut into buckets such that the total padded size, the sum of S x T over all pairs, is minimal. The last
-    bucket fits every pair.
+    Pairs are sorted by the larger of two ranks: of the source length and of the target length. The sorted pairs are cut
+    into buckets that minimize the total padded size, the sum of S x T over all pairs. The last bucket fits every pair.
     """
     lengths = _lengths(IdRows.of(sources), IdRows.of(targets))
     ranks = [np.searchsorted(np.sort(column), column, side="right") for column in lengths.T]
@@ -49,36 +47,34 @@ def bucket_shapes(sources, targets, max_parts=MAX_SHAPES):
 
 
 def other_sentence(x):
-    """Rotate the rows of a batch by half its length. Adjacent rows may be equal, so do not rotate by one row."""
+    """Rotate the rows of a batch by half its length, because adjacent rows may be equal."""
     return tf.roll(x, tf.shape(x)[0] // 2, axis=0)
 
 
 def has_other(source):
-    """Return booleans (B,): whether `other_sentence` replaces a row of `source` (B, S) with different tokens."""
+    """Return booleans (B,): whether `other_sentence` changes the tokens of each row of `source` (B, S)."""
     return tf.reduce_any(source != other_sentence(source), axis=1)
 
 
 def bucketed_dataset(sources, targets, batch_size, seed=0, first_epoch=None):
-    """Return a dataset of batches `({"source": (B, S), "target_input": (B, T)}, target (B, T))`, int32, padded with 0.
+    """Return a dataset of batches `({"source": (B, S), "target_input": (B, T)}, target (B, T))`.
 
-    `target_input` begins with the start id, `target` ends with the end id. Pairs of similar length share a batch, which
-    is padded to the bucket of its longest pair. If `batch_size` does not divide the number of pairs, the longest pairs
-    form one smaller batch, with the same shape in every epoch. All epochs together have at most `MAX_SHAPES` shapes.
+    All arrays are int32, padded with 0. `target_input` begins with the start id, and `target` ends with the end id.
+    Pairs of similar length share a batch. A batch is padded to the bucket of its longest pair. If `batch_size` does not
+    divide the number of pairs, the longest pairs form one smaller batch. There are at most `MAX_SHAPES` batch shapes.
 
     Args:
         sources, targets: `IdRows`, or lists of 1-D int arrays, without start and end ids. Rows are read batch by batch.
         batch_size: Number of pairs per batch.
         seed: Integer, for the order of the pairs and of the batches.
-        first_epoch: `None` for one pass from the shortest bucket to the longest, without shuffling. With an integer,
-            the dataset is endless, begins with this epoch, and is shuffled with `seed` and the epoch number.
+        first_epoch: `None` for one pass from the shortest bucket to the longest, without shuffling. An integer makes
+            the dataset endless, beginning with this epoch. The order depends only on the seed and the epoch.
     """
     sources, targets = IdRows.of(sources), IdRows.of(targets)
     lengths = _lengths(sources, targets)
     shapes = bucket_shapes(sources, targets, num_buckets(len(sources), batch_size))
-    # Assign each pair the smallest bucket that it fits into.
     buckets = (lengths[:, None] <= shapes).all(axis=2).argmax(axis=1).astype(np.int32)
     per_epoch = num_batches(len(sources), batch_size)
-    # Compute the order of the pairs on the CPU, even if the model trains on another device.
     with tf.device("CPU:0"):
         bucket_of_row = tf.constant(buckets)
 
@@ -86,7 +82,7 @@ def bucketed_dataset(sources, targets, batch_size, seed=0, first_epoch=None):
         order = tf.range(len(sources))
         if epoch is not None:
             order = tf.random.experimental.stateless_shuffle(order, [seed, 2 * epoch])
-        # The sort is stable, so pairs in the same bucket remain shuffled. A batch may span several buckets.
+        # Without a stable sort, pairs in the same bucket would not be shuffled.
         order = tf.gather(order, tf.argsort(tf.gather(bucket_of_row, order), stable=True))
         filler = tf.fill([per_epoch * batch_size - tf.size(order)], -1)
         batches = tf.reshape(tf.concat([order, filler], axis=0), [per_epoch, batch_size])
@@ -99,7 +95,7 @@ def bucketed_dataset(sources, targets, batch_size, seed=0, first_epoch=None):
         sides = ([side[row] for row in rows.tolist()] for side in (sources, targets))
         return teacher_forced(*sides, shapes[buckets[rows].max()])
 
-    # TensorFlow never releases the lambda below. The weak reference lets Python delete `read` and close its files.
+    # TensorFlow never releases this lambda. Without the weak reference, files would stay open.
     reader = weakref.ref(read)
 
     def batch_of_rows(rows):
@@ -113,14 +109,14 @@ def bucketed_dataset(sources, targets, batch_size, seed=0, first_epoch=None):
     else:
         batches = tf.data.Dataset.range(first_epoch, np.iinfo(np.int64).max).flat_map(rows_of_batches)
     dataset = prefetched(batches.map(batch_of_rows))
-    # The dataset owns `read`. Iterators and derived datasets keep the dataset alive, and therefore also `read`.
+    # Without this attribute, Python would delete `read` before the dataset.
     dataset.reader = read
     return dataset
 
 
 def teacher_forced(sources, targets, shape=(0, 0)):
-    """Pad a batch of id lists; return int32 arrays source (B, S), target_input (B, T) and target (B, T). S and T are
-    the maximum lengths in the batch, but not less than `shape`."""
+    """Pad a batch of id lists. Return int32 arrays source (B, S), target_input (B, T) and target (B, T).
+    S and T are the maximum lengths in the batch, but not less than `shape`."""
     lengths = np.array([len(row) for row in targets], int)
     target = padded(targets, max(shape[1], lengths.max(initial=0) + 1))
     target_input = np.roll(target, 1, axis=1)
@@ -130,7 +126,7 @@ def teacher_forced(sources, targets, shape=(0, 0)):
 
 
 def padded(rows, length=1):
-    """Pad lists of ids to an int32 array (B, T). T is the largest of 1, `length` and the lengths of the lists."""
+    """Pad lists of ids to int32 (B, T). T is the largest of 1, `length` and the lengths of the lists."""
     array = np.full((len(rows), max(1, length, *map(len, rows))), PAD, np.int32)
     for index, row in enumerate(rows):
         array[index, : len(row)] = row
@@ -138,13 +134,13 @@ def padded(rows, length=1):
 
 
 def cheapest_cuts(counts, costs, max_parts):
-    """Partition n positions into at most `max_parts` intervals of minimum total cost; return the last position of each.
+    """Partition positions into at most `max_parts` intervals of minimum total cost. Return their last positions.
 
-    `counts[i]` items lie at position i. Every item in an interval that ends at position j costs `costs[j]`; `costs`
-    (n,) must increase.
+    `counts[i]` items lie at position i. Each item in an interval that ends at position j costs `costs[j]`. `costs`
+    must increase.
     """
     before = np.concatenate([[0], np.cumsum(counts)])
-    # part[i, j]: cost of an interval from position i to position j.
+    # part[i, j]: cost of an interval from i to j.
     part = (before[None, 1:] - before[:-1, None]) * costs[None].astype(float)
     part[np.tril_indices(len(costs), -1)] = np.inf
     best, starts = part[0], []
@@ -162,5 +158,5 @@ def cheapest_cuts(counts, costs, max_parts):
 
 
 def _lengths(sources, targets):
-    """Return source and target lengths (pairs, 2). An empty source counts as 1. A target gains one id, START or END."""
+    """Return source and target lengths (pairs, 2). Targets include one special id."""
     return np.stack([np.maximum(sources.lengths, 1), targets.lengths + 1], axis=1)

@@ -1,22 +1,23 @@
-"""Computes risk-coverage curves: the quality of the first 10%, 20%, ..., 100% of the sentences, most certain first."""
+"""Computes the quality of the most certain 10%, 20%, ..., 100% of the generated sentences."""
 
 import numpy as np
 
 from applications.common.significance import mean_interval, paired_interval
 from applications.common.tables import interval_text, table, titled
 
-# A curve has ten points: the scores of the first 10%, 20%, ..., 100% of the sorted sentences.
 TENTHS = range(1, 11)
-# The curve for the order "random" is an average over this many permutations.
+# Number of permutations for the order "random".
 NUM_ORDERS = 20
 
 
 def coverage_report(sentences, scores, noise):
     """Return how the quality of generated sentences depends on the model's uncertainty about them.
 
-    The sentences are sorted from most to least certain, by each measure of uncertainty: mutual information, entropy,
-    and -log p per word under the mean weights. Ties are broken at random. The control is a random order. For each
-    order, the curve is the quality of the first 10%, 20%, ... 100% of the sentences; the area is the mean of the curve.
+    The sentences are sorted from most to least certain, once for each measure of uncertainty. A curve is the quality of
+    the first 10%, 20%, ..., 100% of the sentences, and the area is its mean. The measures are:
+    - the mutual information and the entropy, if the sentences contain them;
+    - "likelihood", -log p per word under the mean weights;
+    - "random", a random order, for comparison.
 
     Args:
         sentences: List of dictionaries from `uncertainty.written_of`.
@@ -25,7 +26,7 @@ def coverage_report(sentences, scores, noise):
 
     Returns:
         Dictionary. "drawn" is `noise`; "entropy" and "mutual_information" are means in nats per word; "quality" is a
-        dictionary {metric: {order: {"area": ..., "curve": ...}}}.
+        dictionary {metric: {measure: {"area": ..., "curve": ...}}}.
     """
     column = lambda name: np.array([sentence[name] for sentence in sentences], "float64")  # noqa: E731
     uncertainties = {name: column(name) for name in ("mutual_information", "entropy") if name in sentences[0]}
@@ -44,9 +45,10 @@ def coverage_report(sentences, scores, noise):
 
 
 def coverage_lines(reports, metrics):
-    """Return a list of Markdown tables, one per metric. `reports` maps a model to a list of its `coverage_report`s.
+    """Return a list of Markdown tables, one per metric.
 
-    `metrics` maps a metric to the title of its table and a factor for its values. Missing metrics are skipped.
+    `reports` maps a model to a list of its `coverage_report`s. `metrics` maps a metric to the title of its table and a
+    factor for its values. Metrics that are not in all reports are skipped.
     """
     heads = ("model", "drawn", "sorted by", "area", "over random", "over likelihood", *(f"{10 * x}%" for x in TENTHS))
     tables = []
@@ -73,7 +75,7 @@ def coverage_lines(reports, metrics):
 
 
 def compared_coverage(comparison, metrics):
-    """Run `evaluate --uncertainty` for every run of a `Comparison`; return the tables from `coverage_lines`."""
+    """Run `evaluate --uncertainty` for all runs of a `Comparison`. Return the tables."""
 
     def arguments(run):
         return ["--split", comparison.read(run, "metrics.json")["split"], "--uncertainty"]

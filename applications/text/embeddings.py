@@ -14,9 +14,10 @@ RANDOM_SCALE = 0.1
 def load_embeddings(path, vocabulary, dimension, seed=0):
     """Return an embedding matrix for the vocabulary, filled from a file of word vectors.
 
-    An .npz file contains an array `vectors` (N, D); its folder must contain one file words*.txt, with one word per
-    line. Any other file is text, or gzipped text (.gz). Each line contains a word and its D numbers. The first line may
-    be the header of word2vec. Words are case-sensitive. If a word occurs more than once, its first vector is used.
+    - A text file, plain or .gz, has one word and its D numbers per line. A header line, as in word2vec, is skipped.
+    - An .npz file contains an array `vectors` (N, D). Its folder contains one file words*.txt, with one word per line.
+
+    Words are case-sensitive. If a word occurs more than once, its first vector is used.
 
     Args:
         path: File of word vectors.
@@ -34,7 +35,7 @@ def load_embeddings(path, vocabulary, dimension, seed=0):
     ids = {token.encode(): index for index, token in enumerate(vocabulary.tokens)}
     matrix = np.random.default_rng(seed).normal(0.0, RANDOM_SCALE, (len(ids), dimension)).astype(np.float32)
     matrix[0] = 0.0
-    filled = {0}  # The vector of the padding remains 0, even if the file contains a vector of "<pad>".
+    filled = {0}  # The padding remains 0, even if the file contains "<pad>".
     vectors_of = _npz_vectors if path.suffix == ".npz" else _text_vectors
     with reading(path, f"vectors of dimension {dimension}"):
         for line, word, vector in vectors_of(path, dimension):
@@ -50,7 +51,7 @@ def load_embeddings(path, vocabulary, dimension, seed=0):
 
 
 def _text_vectors(path, dimension):
-    """Yield (line number, word, list of numbers) for each line. The word and the numbers are bytes."""
+    """Yield (line number, word, list of numbers) for each line, with words and numbers as bytes."""
     with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
         require_text(path, file)
         for number, line in enumerate(file, start=1):
@@ -64,7 +65,7 @@ def _text_vectors(path, dimension):
                     continue
             if len(fields) <= dimension:
                 raise ValueError(f"a vector with {len(fields[1:])} numbers (line {number})")
-            # Count the numbers from the right, because words may contain spaces (GloVe 840B).
+            # Words may contain spaces (GloVe 840B), so count from the right.
             yield number, b" ".join(fields[:-dimension]), fields[-dimension:]
 
 
@@ -73,7 +74,7 @@ def _npz_vectors(path, dimension):
     if len(files) != 1:
         raise InputError(f"{path}: expected one words*.txt file beside it, one word per line. Received: {len(files)}")
     words = files[0].read_bytes().splitlines()
-    # Refuse pickled arrays, because unpickling would run code from the file.
+    # Unpickling could run code from the file.
     with np.load(path, allow_pickle=False) as arrays:
         vectors = arrays["vectors"]
     if vectors.shape != (len(words), dimension):

@@ -1,7 +1,7 @@
 """Computes metrics of generated text: Dist-n, entropy, self-BLEU and BLEU.
 
-Sentences are strings of tokens joined by spaces, as `TextEncoder.decode` returns them. The argument `draws` is a list
-that contains, for each input, a list of sampled sentences. Entropy is in nats; BLEU is between 0 and 100.
+A sentence is a string of tokens joined by spaces. `draws` contains, for each input, a list of sampled sentences.
+Entropy is in nats. BLEU is between 0 and 100.
 """
 
 import collections
@@ -16,9 +16,9 @@ import scipy.stats
 def distinct(draws, n, published=False):
     """Return Dist-n: the fraction of distinct n-grams in an input's sampled sentences, averaged over inputs.
 
-    An input without n-grams counts as 0. By default n-grams lie inside one sentence, and the divisor is the number of
-    n-grams. `published` selects the computation in the code of Bahuleyan et al. 2018: an input's sentences are
-    concatenated, so n-grams may span two sentences, and the divisor is the number of *tokens*.
+    An input without n-grams counts as 0. By default, n-grams lie inside one sentence, and the divisor is the number of
+    n-grams. `published` selects the computation in the code of Bahuleyan et al. 2018. It concatenates the sentences of
+    an input, so that n-grams may span two sentences, and divides by the number of *tokens*.
     """
 
     def share(sentences):
@@ -35,18 +35,18 @@ def distinct(draws, n, published=False):
 def unigram_entropy(draws):
     """Return the entropy of the sampled words of an input, in nats, averaged over inputs.
 
-    If all sampled sentences of an input are empty, the entropy of this input is 0.
+    If all sentences of an input are empty, its entropy is 0.
     """
     counts = [collections.Counter(" ".join(sentences).split()) for sentences in draws]
     return float(np.mean([scipy.stats.entropy(list(count.values())) if count else 0.0 for count in counts]))
 
 
 def self_bleu(draws):
-    """Return the self-BLEU, a measure of the similarity between sentences that were sampled for the same input.
+    """Return the self-BLEU: how similar the sentences are that were sampled for the same input.
 
-    The score of a sentence is sacrebleu's sentence BLEU-4, with exponential smoothing and the effective order. All
-    other sentences of the same input are the references. Equal sentences score 100; an empty sentence scores 0. Scores
-    are averaged over the sentences of each input, and then over inputs. Each input needs at least two sentences.
+    A sentence is scored with sacrebleu's sentence BLEU-4, with exponential smoothing and the effective order. The
+    references are the other sentences of the input. Equal sentences score 100, and an empty sentence scores 0. Scores
+    are averaged over the sentences of each input, then over inputs. Each input needs at least two sentences.
     """
     metric = sacrebleu.metrics.BLEU(tokenize="none", force=True, effective_order=True)
 
@@ -58,19 +58,19 @@ def self_bleu(draws):
 
 
 class BleuResult(typing.NamedTuple):
-    """A corpus BLEU in per cent, and a text that describes its settings: sacrebleu's signature and the n-gram order."""
+    """A corpus BLEU in per cent, and its settings: sacrebleu's signature and the n-gram order."""
 
     score: float
     signature: str
 
 
 def bleu_table(hypotheses, references, lowercase=False):
-    """Return BLEU-1 to BLEU-4, a dictionary from n to `BleuResult`. Hypotheses are tokenized sentences; `references`
-    contains a list of reference sentences for each hypothesis.
+    """Return BLEU-1 to BLEU-4, a dictionary from n to `BleuResult`.
 
-    BLEU-n is the geometric mean of the n-gram precisions up to order n. With `lowercase=True`, case is ignored.
+    BLEU-n is the geometric mean of the n-gram precisions up to order n. `hypotheses` are tokenized sentences.
+    `references` contains a list of sentences for each hypothesis. With `lowercase=True`, case is ignored.
     """
-    # For each i, sacrebleu expects a list of the i-th reference of every hypothesis (`None` if there is none).
+    # For each i, sacrebleu expects the i-th reference of every hypothesis, or `None`.
     streams, table = list(itertools.zip_longest(*references)), {}
     for order in range(1, 5):
         metric = sacrebleu.metrics.BLEU(lowercase=lowercase, force=True, tokenize="none", max_ngram_order=order)
@@ -80,7 +80,7 @@ def bleu_table(hypotheses, references, lowercase=False):
 
 
 def group_references(sources, targets):
-    """Return a dictionary from each distinct source to the list of its distinct targets, in order of occurrence."""
+    """Return a dictionary from each distinct source to the list of its distinct targets, in order."""
     # The inner dictionaries serve as ordered sets.
     groups = collections.defaultdict(dict)
     for source, target in zip(sources, targets, strict=True):

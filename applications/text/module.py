@@ -7,15 +7,15 @@ from applications.text.text import PAD, START, UNKNOWN
 
 IDS = tf.TensorSpec([None, None], tf.int32)
 TEXTS = tf.TensorSpec([None], tf.string)
-# Ids that decoding must not generate: padding, the start token, and the token for unknown words.
+# Ids that decoding must not generate.
 FORBIDDEN = (PAD, START, UNKNOWN)
 
 
 class PairModule(tf.Module):
     """Base class of exported modules. It contains the text encoders and the variables of a `Run`'s model.
 
-    Subclasses add endpoints. An endpoint encodes strings, and then calls a method that takes ids, such as
-    `log_likelihood`. `evaluate` has encoded data, so it calls these methods directly.
+    Subclasses add endpoints, which encode strings and call methods for ids, such as `log_likelihood`. The command
+    `evaluate` has encoded data and calls these methods directly.
     """
 
     def __init__(self, run, max_source_length, max_target_length):
@@ -27,13 +27,13 @@ class PairModule(tf.Module):
 
     @in_graph(TEXTS, TEXTS)
     def score(self, texts, targets):
-        """Return (B,) tensors: "log_likelihood", log p(target | text) in nats; "num_tokens", counting the end token."""
+        """Return (B,) tensors: "log_likelihood" in nats, and "num_tokens", which counts the end token."""
         target_input, target, num_tokens = self.target_encoder.encode_targets(targets, self._max_target_length)
         value = self.log_likelihood(self._encode(texts), target_input, target)
         return {"log_likelihood": tf.reduce_sum(value, axis=list(range(1, len(value.shape)))), "num_tokens": num_tokens}
 
     def log_likelihood(self, source, target_input, target):
-        """Return log p(target | source) in nats, with one value per sentence (B,) or one value per word (B, T)."""
+        """Return log p(target | source) in nats, per sentence (B,) or per word (B, T)."""
         raise NotImplementedError
 
     def _encode(self, texts):

@@ -10,9 +10,8 @@ from applications.common.errors import InputError
 
 PARTS = ("train", "valid", "test")
 SIDES = ("source", "target", "table")
-# Random data splits always use this seed, so that models with different seeds are compared on the same data.
+# With one seed for all splits, models with different seeds are compared on the same data.
 DATA_SEED = 0
-# A vocabulary must be larger than its four special tokens.
 VocabularySize = Annotated[int, Field(gt=4)]
 
 
@@ -83,7 +82,7 @@ class EvaluatePairsOptions(common.EvaluateOptions):
 
     @property
     def names_other(self):
-        """Whether the options name other pairs to evaluate on, instead of a split of the run's data."""
+        """Whether the options name other pairs to evaluate on, instead of the run's data."""
         return self.source is not None or self.table is not None
 
 
@@ -97,7 +96,7 @@ class DecodeOptions:
     """Number of validation inputs to decode."""
 
     def decodes_after(self, epoch):
-        """Return whether validation inputs are decoded after an epoch. The number of the first epoch is 0."""
+        """Return whether validation inputs are decoded after an epoch; the first epoch is 0."""
         return bool(self.decode_every) and (epoch + 1) % self.decode_every == 0
 
 
@@ -117,8 +116,7 @@ class UncertaintyOptions:
 
 
 def _named_files(options, prefix=""):
-    """Return the kinds of files that the options name for a split: ["source", "target"], ["table"] or []. Raise
-    `InputError` for any other combination."""
+    """Return the kinds of files that the options name for a split. Raise `InputError` if they conflict."""
     named = [side for side in SIDES if getattr(options, f"{prefix}{side}") is not None]
     flag = "--" + prefix.replace("_", "-")
     if "table" in named and len(named) > 1:

@@ -12,12 +12,12 @@ from applications.text.rows import IdRows
 
 
 def read_part(options, part):
-    """Read the sentence pairs of the split `part`. Return `None` if `options` contains no files for this split."""
+    """Return the sentence pairs of the split `part`, or `None` if `options` names no files for it."""
     return _read(options, *(getattr(options, f"{part}_{side}") for side in SIDES), options.skip_invalid)
 
 
 def read_other(options, evaluation):
-    """Read the sentence pairs to evaluate on. Return `None` if `evaluation` contains no files."""
+    """Return the sentence pairs to evaluate on, or `None` if `evaluation` names no files."""
     return _read(options, *(getattr(evaluation, side) for side in SIDES), options.skip_invalid or None)
 
 
@@ -29,13 +29,13 @@ def _read(options, source, target, table, skip_invalid):
 
 
 def is_built_in(options, evaluation=None):
-    """Return `True` if neither `options` nor `evaluation` names files. The program then uses its built-in pairs."""
+    """Return whether the built-in pairs are used: neither `options` nor `evaluation` names files."""
     return not options.has_training_pairs and not (evaluation and evaluation.names_other)
 
 
 @dataclasses.dataclass
 class EncodedPairs:
-    """Sentence pairs and their token ids. `report` counts pairs, tokens, unknown tokens and truncated sentences."""
+    """Sentence pairs and their ids. `report` counts pairs, tokens, unknown tokens and truncations."""
 
     pairs: ParallelText
     sources: IdRows
@@ -44,7 +44,7 @@ class EncodedPairs:
 
     @classmethod
     def encode(cls, codec, pairs, max_source_length, max_target_length):
-        """Encode a `ParallelText` with `codec.source` and `codec.target`, which are `TextEncoder`s."""
+        """Encode a `ParallelText` with the `TextEncoder`s `codec.source` and `codec.target`."""
         sources, source_counts = codec.source.encode_numpy(pairs.sources, max_source_length)
         targets, target_counts = codec.target.encode_numpy(pairs.targets, max_target_length)
         report = {"pairs": len(pairs), "skipped": pairs.skipped}
@@ -65,18 +65,18 @@ class EncodedPairs:
         return num_batches(len(self.sources), batch_size)
 
     def batches(self, batch_size, seed, first_epoch=None):
-        """Return a `bucketed_dataset` of these pairs; with a `first_epoch`, the dataset is endless and shuffled."""
+        """Return a `bucketed_dataset` of these pairs. With `first_epoch`, it is endless and shuffled."""
         return bucketed_dataset(self.sources, self.targets, batch_size, seed, first_epoch)
 
     def training_batches(self, options, first_epoch=None):
-        """Return batches ({"source", "target_input", "target"}, target), for models that also read the target."""
+        """Return batches ({"source", "target_input", "target"}, target)."""
         batches = self.batches(options.fit.batch_size, options.run.seed, first_epoch)
         return batches.map(lambda inputs, target: ({**inputs, "target": target}, target))
 
 
 def read_inputs(options, encoder, max_length):
-    """Read the lines of `--input` or standard input. Return all lines, and `IdRows` of the lines that are not blank.
-    Print how many lines are truncated and how many tokens are unknown, if any."""
+    """Return the lines of `--input` or standard input, and `IdRows` of the lines that are not blank.
+    Print the numbers of truncated lines and unknown tokens, if any."""
     lines = read_input(options)
     ids, report = encoder.encode_numpy(list(filter(has_word, lines)), max_length)
     if report.num_truncated or report.num_unknown:
@@ -89,11 +89,11 @@ def read_inputs(options, encoder, max_length):
 
 
 def write_samples(path, rows):
-    """Write up to 200 random samples to samples.txt; return the lines of five random samples for report.txt.
+    """Write up to 200 random samples to samples.txt. Return the lines of five samples for report.txt.
 
     `rows` is a list of samples. A sample is a list of pairs (label, sentence). Each pair becomes one line.
     """
-    # Sentences from a table may contain line breaks. Replace line breaks with spaces.
+    # Sentences from a table may contain line breaks.
     texts = [[f"{label:12}{' '.join(sentence.split())}" for label, sentence in row] + [""] for row in rows]
     first, some = ([line for row in random_rows(len(texts), most) for line in texts[row]] for most in (5, 200))
     write_text_atomically(path, "\n".join(some) + "\n")

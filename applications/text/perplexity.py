@@ -12,7 +12,7 @@ from applications.text.text import PAD
 
 @keras.saving.register_keras_serializable(package="applications.text")
 class WordPerplexity(keras_vattn.Perplexity):
-    """Keras metric: perplexity per word, without the KL. The model must output log p of each word of `y_true`."""
+    """Keras metric: perplexity per word, without the KL. The model outputs log p of each word."""
 
     def __init__(self, name="perplexity", **options):
         super().__init__(name=name, **options)
@@ -30,7 +30,6 @@ def likelihood_report(log_likelihood, batches):
     total, tokens, rows = 0.0, 0, 0
     for number, (inputs, target) in enumerate(progress(batches, "likelihood")):
         total += float(tf.reduce_sum(log_likelihood(inputs, target, number)))
-        # The target includes the end token, so the end token is counted.
         tokens += int(tf.math.count_nonzero(target))
         rows += len(target)
     return {"perplexity": perplexity(-total / tokens), "nats": -total / rows, "num_tokens": tokens}

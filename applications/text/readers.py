@@ -1,8 +1,10 @@
 """Reads sentences and pairs of sentences from files, and splits pairs into training and held-out data.
 
-A reader checks its whole input before it returns. An `InputError` names the file and, if possible, the line. Files may
-end in .gz; a byte-order mark is removed. If `skip_invalid` is true, rows with an empty sentence, invalid UTF-8 or a
-wrong number of fields are skipped and counted. If it is `None`, error messages do not suggest --skip-invalid.
+A reader checks its whole input before it returns. An `InputError` names the file and, if possible, the line. Files
+may end in .gz. A byte-order mark is removed. The argument `skip_invalid` has three values:
+- `True`: skip and count rows with an empty sentence, invalid UTF-8 or a wrong number of fields;
+- `False`: raise `InputError` for such rows;
+- `None`: as `False`, but without the advice to use --skip-invalid.
 """
 
 import csv
@@ -24,14 +26,13 @@ from pydantic import TypeAdapter, ValidationError
 from applications.common.errors import InputError
 from applications.text.rows import TextRows, ranks, take_rows
 
-# Only a line feed ends a line, because other separators, such as U+2028, may occur inside a sentence. An invalid UTF-8
-# byte is read as a lone surrogate.
+# Only a line feed ends a line: sentences may contain other separators, such as U+2028. Invalid bytes become lone
+# surrogates.
 _TEXT = {"encoding": "utf-8-sig", "errors": "surrogateescape", "newline": "\n"}
 _BYTE = re.compile("[\udc80-\udcff]")
 _GZIP, _UTF_16 = b"\x1f\x8b", (b"\xff\xfe", b"\xfe\xff")
-# Unicode categories of white space and invisible characters.
 _INVISIBLE = ("Cc", "Cf", "Zs", "Zl", "Zp")
-# By default, csv raises an error for fields of more than 131,072 characters.
+# By default, csv rejects fields of more than 131,072 characters.
 csv.field_size_limit(2**31 - 1)
 
 
@@ -56,8 +57,8 @@ class ParallelText:
     Args:
         sources: The sentences that the model reads.
         targets: The sentences that the model learns to write.
-        groups: A label per pair. Pairs with the same label are always in the same data split. Defaults to the sources,
-            so that all targets of a source are in the same split.
+        groups: A label per pair. Pairs with the same label are in the same data split. Defaults to the sources, so that
+            all targets of a source are in the same split.
         skipped: Number of invalid pairs that the reader skipped.
     """
 
@@ -81,7 +82,7 @@ class ParallelText:
 
 
 def read_parallel(source_path, target_path, skip_invalid=None):
-    """Read two text files; return a `ParallelText`. Line n of the first file is the source of line n of the second."""
+    """Return a `ParallelText` from two files. Lines with the same number form a pair."""
     paths = source_path, target_path
 
     def pairs():
@@ -132,7 +133,7 @@ def read_table(path, source_column, target_column, group_column=None, skip_inval
 def read_sentences(path, column="text", skip_invalid=None):
     """Return the sentences in a file, and the number of skipped lines.
 
-    If the file name ends in .csv or .tsv, the sentences are in the column `column`; otherwise each line is a sentence.
+    If the file name ends in .csv or .tsv, the sentences are in the column `column`. Otherwise, each line is a sentence.
     """
     if _suffix(path) in (".csv", ".tsv"):
         table = read_table(path, column, column, skip_invalid=skip_invalid)
@@ -158,10 +159,10 @@ def read_json(path):
 
 
 def json_entries(path, content, name, kind, layout):
-    """Return the list `content[name]` from the content of a JSON file, after pydantic has validated its elements.
+    """Return the list `content[name]` from the content of a JSON file, after validation with pydantic.
 
-    `kind` is the type of an element, for instance a `TypedDict` of the fields that are used. `layout` describes the
-    expected content in the message of the `InputError`.
+    `kind` is the type of an element, for instance a `TypedDict`. `layout` describes the expected content in the
+    message of the `InputError`.
     """
     entries = content.get(name) if isinstance(content, dict) else None
     try:
@@ -173,13 +174,13 @@ def json_entries(path, content, name, kind, layout):
 
 
 def read_input(options, is_text=True):
-    """Return the lines of the file `options.input`, or of standard input if `options.input` is `None`. If `is_text`,
-    raise `InputError` for JSON or CSV files."""
+    """Return the lines of the file `options.input` or, if it is `None`, of standard input.
+    If `is_text`, raise `InputError` for JSON or CSV files."""
     if options.input is not None:
         return list(_text_lines(options.input)) if is_text else read_lines(options.input)
     file = io.TextIOWrapper(sys.stdin.buffer, **_TEXT)
     lines = list(_checked_lines("standard input", file))
-    # Detach the buffer, because deleting the wrapper would close standard input.
+    # Without `detach`, deleting the wrapper would close standard input.
     file.detach()
     if not lines:
         raise InputError("standard input: expected at least one line")
@@ -199,8 +200,8 @@ def aligned(lines, answers, blank=""):
 def split_by_group(text, fraction, seed, maximum=None, option="--valid-fraction", group="source or --group-column"):
     """Split a `ParallelText` into `(train, held_out)`, without dividing a group. The pairs remain in order.
 
-    Groups are visited in random order, and a group is held out if the held-out split has space for it. The first group
-    is always held out, even if it is too large. The split depends only on the seed and the text, not on the machine.
+    Groups are visited in random order. A group is held out if the held-out split has space for it. The first group is
+    always held out, even if it is too large. The split depends only on the seed and the text.
 
     Args:
         text: `ParallelText`.
@@ -228,10 +229,10 @@ def split_by_group(text, fraction, seed, maximum=None, option="--valid-fraction"
 
 
 def hold_out(text, fraction, seed, maximum=None, read="sources"):
-    """Split a text as `split_by_group` does. Then remove the training pairs that repeat a held-out sentence, ignoring
-    case. `read` is "sources" to compare source sentences, or "targets" to compare target sentences."""
+    """Split a text with `split_by_group`, and remove training pairs that repeat a held-out sentence.
+    `read`: the sentences to compare, "sources" or "targets". Case is ignored."""
     rest, held_out = split_by_group(text, fraction, seed, maximum)
-    # Different groups, such as conversations, may contain the same sentence.
+    # The same sentence may occur in different groups.
     held_sentences = {folded(sentence) for sentence in getattr(held_out, read)}
     is_new = np.fromiter((folded(sentence) not in held_sentences for sentence in getattr(rest, read)), bool, len(rest))
     rest = rest.rows(np.flatnonzero(is_new))
@@ -241,7 +242,7 @@ def hold_out(text, fraction, seed, maximum=None, read="sources"):
 
 
 def folded(sentence):
-    """Return a sentence in lower case, with single spaces, to compare it with other sentences."""
+    """Return a sentence in lower case and with single spaces, for comparisons."""
     return " ".join(sentence.lower().split())
 
 
@@ -250,7 +251,7 @@ def _suffix(path):
 
 
 def _text_lines(path, skip_invalid=None):
-    """Return `_file_lines` of a plain text file. Refuse JSON and CSV, whose quotes and braces would count as words."""
+    """Return `_file_lines` of a plain text file. Refuse JSON and CSV."""
     kind = _suffix(path)
     if kind in (".json", ".jsonl", ".csv"):
         raise InputError(f"{path}: expected plain text; write the texts to a .txt file, one per line. Received: {kind}")
@@ -271,13 +272,13 @@ def _file_lines(path, skip_invalid=None):
 
 
 def require_text(path, file):
-    """Raise `InputError` if `file` is empty, compressed or UTF-16, or if only carriage returns end its lines."""
+    """Raise `InputError` if `file` is empty, compressed or UTF-16, or if its lines lack line feeds."""
     start = file.peek(1)
     if not start:
         raise InputError(f"{path}: the file is empty")
     if start.startswith(_GZIP):
         raise InputError(f"{path}: the file is compressed; its name must end in .gz")
-    # UTF-16 may lack a byte-order mark; then one of the first two bytes of English text is 0.
+    # Without a byte-order mark, one of the first two bytes of English UTF-16 is 0.
     if start.startswith(_UTF_16) or b"\0" in start[:2]:
         raise InputError(f"{path}: the file is UTF-16; save it as UTF-8")
     lines = start.strip()
@@ -295,14 +296,14 @@ def _checked_lines(place, file, skip_invalid=None):
 def table_rows(path, kind=None, skip_invalid=None):
     """Yield (line number, fields) for the header of a table and for each row that is not blank.
 
-    `kind` is ".csv" or ".tsv"; by default it is taken from the file name.
+    `kind` is ".csv" or ".tsv". Defaults to the kind in the file name.
     """
     lines = _file_lines(path, skip_invalid)
     suffix = _suffix(path)
     kind = kind or suffix
     if kind not in (".csv", ".tsv") or suffix in (".json", ".jsonl"):
         raise InputError(f"{path}: the name of a table must end in .csv or .tsv, optionally followed by .gz")
-    # `strict` raises an error for an unclosed quote, which would otherwise turn the rest of the file into one field.
+    # Without `strict`, an unclosed quote would turn the rest of the file into one field.
     form = {"strict": True} if kind == ".csv" else {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
     reader, first_line = csv.reader((line + "\n" for line in lines), **form), 1
     try:
@@ -317,10 +318,8 @@ def table_rows(path, kind=None, skip_invalid=None):
 
 
 def _read_columns(paths, rows, skip_invalid):
-    """Return two values: a list of columns (`TextRows`, with white space stripped), and the number of skipped rows.
-
-    `rows` yields (line number, fields). `paths` lists the file of each field, for error messages.
-    """
+    """Return a list of columns (`TextRows`, stripped), and the number of skipped rows.
+    `rows` yields (line number, fields). `paths` lists the file of each field, for error messages."""
     skipped = 0
 
     def valid():

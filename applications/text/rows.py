@@ -1,7 +1,7 @@
 """Stores sequences of sentences or of their ids: small sequences in memory, large sequences in temporary files.
 
-A sequence of more than `MOST_IN_MEMORY` bytes is stored in an unnamed file in the folder that the environment variable
-TMPDIR names. Then memory holds only an index of 12 bytes per row.
+A sequence of more than `MOST_IN_MEMORY` bytes is stored in an unnamed file in the folder TMPDIR. Memory then holds
+12 bytes per row.
 """
 
 import array
@@ -17,23 +17,21 @@ import numpy as np
 
 from applications.common.errors import InputError
 
-# Maximum size of a column in memory, in bytes; a sentence needs about 150 bytes.
+# Maximum number of bytes in memory. A sentence needs about 150 bytes.
 MOST_IN_MEMORY = 2**28
 
 
 class _Writer:
-    """Collects the bytes of rows, and returns them from `finish`."""
-
     def __init__(self):
         self._sizes = array.array("i")
-        # Without `dir`, Python silently uses a different folder if it cannot write to TMPDIR.
+        # Without `dir`, Python uses another folder if it cannot write to TMPDIR.
         folder = os.environ.get("TMPDIR") or None
         self._file = tempfile.SpooledTemporaryFile(MOST_IN_MEMORY, dir=folder)  # noqa: SIM115
-        # If an error prevents `finish`, close the file here, because Python warns about files that are still open.
+        # If an error prevents `finish`, Python would warn about the open file.
         weakref.finalize(self, self._file.close)
 
     def extend(self, content, sizes):
-        """Append rows: `content` is their concatenated bytes, and `sizes` lists the number of bytes of each row."""
+        """Append rows: their concatenated bytes `content`, and the number of bytes of each row."""
         self._sizes.extend(sizes)
         try:
             self._file.write(content)
@@ -45,7 +43,7 @@ class _Writer:
             ) from error
 
     def finish(self):
-        """Return three values: the bytes of all rows, the start of each row (int64), and its size (int32)."""
+        """Return the bytes of all rows, the start of each row (int64), and its size (int32)."""
         sizes = np.array(self._sizes, np.int32)
         starts = np.cumsum(sizes, dtype=np.int64) - sizes
         with self._file as file:
@@ -72,7 +70,7 @@ class Rows(collections.abc.Sequence):
 
     @classmethod
     def columns(cls, rows, number):
-        """Convert an iterable of tuples of length `number` to a list with one instance of this class per column."""
+        """Convert an iterable of tuples to a list of `number` instances, one per element of a tuple."""
         writers = [_Writer() for _ in range(number)]
         for row in rows:
             for writer, field in zip(writers, row, strict=True):
@@ -95,7 +93,7 @@ class Rows(collections.abc.Sequence):
         return len(self) == len(other) and all(map(operator.eq, map(self._encoded, self), map(self._encoded, other)))
 
     def take(self, indices):
-        """Return the rows at `indices`, in the order of `indices`; the stored bytes are shared, not copied."""
+        """Return the rows at `indices`, in this order. The stored bytes are shared, not copied."""
         take_rows = copy.copy(self)
         take_rows._starts, take_rows._sizes = self._starts[indices], self._sizes[indices]
         return take_rows
@@ -113,7 +111,7 @@ class IdRows(Rows):
 
     @classmethod
     def joined(cls, parts):
-        """Return `IdRows` from pairs (ids, lengths): the int32 ids of several rows, and the length of each row."""
+        """Return `IdRows` from pairs (ids, lengths): the int32 ids of several rows, and their lengths."""
         writer = _Writer()
         for ids, lengths in parts:
             writer.extend(ids.tobytes(), (4 * lengths).tolist())

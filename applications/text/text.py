@@ -1,4 +1,4 @@
-"""Converts strings to word ids and back in the TensorFlow graph, so that exported models take and return strings.
+"""Converts strings to word ids and back in the TensorFlow graph, so that exported models accept and return strings.
 
 Shapes: B sentences, T tokens in the longest sentence.
 """
@@ -20,7 +20,7 @@ PAD, UNKNOWN, START, END = range(4)
 SPECIAL_TOKENS = ("<pad>", "<unk>", "<start>", "<end>")
 
 _SPACE = r"[\s\p{Z}\p{Cc}]+"
-# Do not split the token "<unk>", which some corpora contain, at its angle brackets.
+# Some corpora contain the token "<unk>", which must not be split.
 _PUNCTUATION = r"<unk>|[\p{P}\p{S}]"
 _TREEBANK_ESCAPES = (
     (r"(?i)-lrb-", "("),
@@ -37,8 +37,8 @@ _CHUNK = 4096
 class Tokenizer(tf.Module):
     """Splits sentences into word and punctuation tokens.
 
-    Invalid UTF-8 becomes U+FFFD, text is normalised to NFC, and escapes of the Penn Treebank (``-lrb-``, double
-    backquotes, ...) become the characters that they denote.
+    Invalid UTF-8 becomes U+FFFD, and text is normalised to NFC. Escapes of the Penn Treebank, such as ``-lrb-``, become
+    the characters that they denote.
 
     Args:
         lowercase: Whether to convert text to lower case.
@@ -54,11 +54,11 @@ class Tokenizer(tf.Module):
     def tokenize(self, strings):
         """Split strings (B,) into tokens, a `tf.RaggedTensor` (B, None) of strings."""
         strings = tf.strings.unicode_transcode(strings, "UTF-8", "UTF-8", errors="replace")
-        # Remove control characters before lower-casing, which truncates a string at a NUL character.
+        # Without this replacement, lower-casing would truncate a string at a NUL character.
         strings = tf.strings.regex_replace(strings, r"\p{Cc}", " ")
         if self.lowercase:
             strings = tf.strings.lower(strings, encoding="utf-8")
-        # Normalize after lower-casing, which can decompose letters.
+        # Lower-casing can decompose letters, so normalize afterwards.
         strings = tensorflow_text.normalize_utf8(strings, "NFC")
         for escape, character in _TREEBANK_ESCAPES:
             strings = tf.strings.regex_replace(strings, escape, character)
@@ -67,12 +67,12 @@ class Tokenizer(tf.Module):
         return tensorflow_text.regex_split(strings, _SPACE)
 
     def token_lists(self, strings):
-        """Split each string of a list into tokens; return a list of lists of str. Works only in eager mode."""
+        """Split each string of a list into a list of tokens. Works only in eager mode."""
         rows = (row for chunk in chunks(strings) for row in self.tokenize(tf.constant(chunk, tf.string)).to_list())
         return [[token.decode() for token in row] for row in rows]
 
     def count(self, strings):
-        """Count the tokens in a sequence of str; return a `collections.Counter`. Works only in eager mode."""
+        """Return a `collections.Counter` of the tokens in a sequence of str. Works only in eager mode."""
         counts = collections.Counter()
         for chunk in chunks(strings):
             counts.update(self.tokenize(tf.constant(chunk, tf.string)).flat_values.numpy())
@@ -99,10 +99,9 @@ class Vocabulary:
 
     @classmethod
     def fit(cls, counts, max_size, min_count=1):
-        """Return the vocabulary of the most frequent words; words with the same count are in alphabetical order.
+        """Return the vocabulary of the most frequent words, in alphabetical order if their counts are equal.
 
-        `counts` is a dictionary from the tokens of the *training* text to their counts. `max_size` includes the four
-        special tokens.
+        `counts` maps the tokens of the *training* text to their counts. `max_size` includes the four special tokens.
         """
         words = [(-count, word) for word, count in counts.items() if count >= min_count and word not in SPECIAL_TOKENS]
         return cls([word for _, word in sorted(words)[: max_size - len(SPECIAL_TOKENS)]])
@@ -131,7 +130,7 @@ class Vocabulary:
 
 @dataclasses.dataclass
 class EncodingReport:
-    """Counts of truncated sentences, of unknown tokens and of all tokens. Tokens are counted after truncation."""
+    """Counts of truncated sentences, and of unknown and all tokens after truncation."""
 
     num_truncated: int
     num_unknown: int
@@ -146,26 +145,26 @@ class TextEncoder(tf.Module):
         self.tokenizer = tokenizer
         self.vocabulary = vocabulary
         self.vocabulary_size = len(vocabulary)
-        # String tensors must be on the CPU, but the default device may be a GPU.
+        # String tensors must be on the CPU.
         with tf.device("CPU:0"):
             self.token_of_id = tf.constant(vocabulary.tokens)
             pairs = tf.lookup.KeyValueTensorInitializer(self.token_of_id, tf.range(len(vocabulary), dtype=tf.int64))
             self.id_of_token = tf.lookup.StaticHashTable(pairs, default_value=UNKNOWN)
 
     def encode_ragged(self, strings):
-        """Convert strings (B,) to ids without special tokens or truncation: an int32 `tf.RaggedTensor` (B, None)."""
+        """Convert strings (B,) to an int32 `tf.RaggedTensor` of ids (B, None), without special tokens."""
         tokens = self.tokenizer.tokenize(strings)
         return tf.cast(tokens.with_flat_values(self.id_of_token.lookup(tokens.flat_values)), tf.int32)
 
     def encode(self, strings, max_length=None):
-        """Convert strings (B,) to at most `max_length` ids each: int32 (B, T) with T >= 1, padded with 0."""
+        """Convert strings (B,) to at most `max_length` ids each: int32 (B, T), T >= 1, padded with 0."""
         padded = self.encode_ragged(strings)[:, :max_length].to_tensor(default_value=PAD)
         missing = tf.maximum(1 - tf.shape(padded)[1], 0)
         return tf.pad(padded, [[0, 0], [0, missing]], constant_values=PAD)
 
     def encode_targets(self, strings, max_length):
-        """Convert strings (B,) to three tensors: decoder inputs (B, T) that begin with `<start>`, targets (B, T) that
-        end with `<end>`, and the numbers of target tokens (B,). Each string is truncated to `max_length` words."""
+        """Convert strings (B,) to decoder inputs (B, T), targets (B, T) and numbers of target tokens (B,).
+        Inputs begin with `<start>`, and targets end with `<end>`. Strings are truncated to `max_length` words."""
         ids = self.encode(strings, max_length)
         lengths = tf.math.count_nonzero(ids, axis=1, dtype=tf.int32)
         padded = tf.pad(ids, [[0, 0], [0, 1]])
@@ -173,7 +172,7 @@ class TextEncoder(tf.Module):
         return tf.concat([tf.fill([tf.shape(ids)[0], 1], START), ids], axis=1), target, lengths + 1
 
     def encode_numpy(self, strings, max_length=None):
-        """Convert all strings of a data set to `IdRows`; also return an `EncodingReport`. Works only in eager mode."""
+        """Convert the strings of a data set to `IdRows` and an `EncodingReport`, in eager mode."""
         report = EncodingReport(num_truncated=0, num_unknown=0, num_tokens=0)
 
         def encoded():
@@ -211,5 +210,5 @@ class TextEncoder(tf.Module):
 
 
 def chunks(strings):
-    """Yield slices of `_CHUNK` strings, and report progress. Each slice is encoded in one call."""
+    """Yield slices of `_CHUNK` strings, and report progress."""
     return (strings[start : start + _CHUNK] for start in progress(range(0, len(strings), _CHUNK), "encoding"))

@@ -11,14 +11,14 @@ from applications.text.text import PAD, START
 from keras_vattn import random
 from keras_vattn.metrics import sequence_uncertainty
 
-# Measures per sentence that need no sampling, measures per sentence that need sampling, and measures per word.
+# Measures per sentence without sampling, measures per sentence with sampling, and measures per word.
 PLAIN = ("num_words", "log_likelihood", "entropy")
 DRAWN = ("predictive_log_likelihood", "log_likelihood_sd", "mutual_information", "reverse_mutual_information")
 OF_WORDS = ("word_entropy", "word_mutual_information")
 
 
 def require_noise(noise, num_draws):
-    """Raise `InputError` if the user requests samples, but the model has neither stochastic layers nor dropout."""
+    """Raise `InputError` if samples are requested, but the model has no noise to sample."""
     if num_draws and noise is None:
         raise InputError(f"--num-draws: must be 0 for a model with neither noise nor dropout. Received: {num_draws}")
 
@@ -26,8 +26,8 @@ def require_noise(noise, num_draws):
 def uncertainty_of(log_words, target, noise=None, num_samples=1, seed=0):
     """Return a dictionary of tensors with uncertainty measures of generated sentences. Runs in graph mode.
 
-    The dictionary contains the results of `keras_vattn.metrics.sequence_uncertainty`, and "log_likelihood" (B,), which
-    is log p of the sentence without noise.
+    It contains the results of `keras_vattn.metrics.sequence_uncertainty`, and "log_likelihood" (B,): log p of the
+    sentence without noise.
 
     Args:
         log_words: Function that returns log p (B, T, V) of every word, given the words before it in `target`.
@@ -52,13 +52,13 @@ def uncertainty_of(log_words, target, noise=None, num_samples=1, seed=0):
 
 
 def shifted(target):
-    """Return the decoder inputs (B, T) for generated ids (B, T): the start id, then all ids except the last."""
+    """Return decoder inputs (B, T) for generated ids (B, T): the start id, then all ids except the last."""
     before = tf.concat([tf.fill([tf.shape(target)[0], 1], START), target[:, :-1]], axis=1)
     return tf.where(tf.not_equal(target, PAD), before, PAD)
 
 
 def written_of(texts, words, figures):
-    """Return a list with a dictionary for each sentence: "text", "words" (including the end) and all measures.
+    """Return a dictionary for each sentence: "text", "words" (including the end) and all measures.
 
     `texts` are strings (B,), `words` are strings (B, T), and `figures` is the result of `uncertainty_of`.
     """
@@ -74,14 +74,14 @@ def written_of(texts, words, figures):
 
 
 def words_with_nats(sentence):
-    """Return (word, nats) for each word: its mutual information, or its entropy if the model was not sampled."""
+    """Return (word, nats) for each word: its mutual information or, without samples, its entropy."""
     nats = sentence.get("word_mutual_information", sentence["word_entropy"])
     return [(word, float(word_nats)) for word, word_nats in zip(sentence["words"], nats, strict=True)]
 
 
 def lines_of(sentences):
-    """Return the lines of a tab-separated table: a header, then one line for each dictionary from `written_of`. `None`
-    becomes a blank line. If a cell contains one value per word, spaces separate the values."""
+    """Return the lines of a tab-separated table: a header, and a line for each dictionary of `written_of`.
+    `None` becomes a blank line. If a cell contains one value per word, spaces separate the values."""
     sentences = list(sentences)
     first = next(filter(None, sentences), {})
     heads = ["text", *(name for name in (*PLAIN, *DRAWN, "words", *OF_WORDS) if name in first)]
