@@ -149,7 +149,7 @@ def _check(prefix, parts, order):
     num_known, count = len(parts["allx"]), len(parts["tx"])
     if len(order) != count or order.min(initial=num_known) < num_known or len(set(order)) < count:
         raise InputError(f"{prefix}.test.index: expected {count} different numbers, all at least {num_known}.")
-    # A corrupt node number could exhaust the memory.
+    # The largest node number is the size of the graph, so a corrupt number could exhaust the memory.
     if order.max(initial=0) >= num_known + 2 * count:
         expected = f"expected numbers below {num_known + 2 * count}"
         raise InputError(f"{prefix}.test.index: {expected}. Received: {order.max()}")

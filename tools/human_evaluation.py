@@ -85,7 +85,7 @@ def read_ratings(path, num_rows):
         text = pathlib.Path(path).read_bytes().decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise SystemExit(f"{path} cannot be read: {error}") from error
-    # Some spreadsheet programs write semicolons.
+    # Some spreadsheet programs separate columns with semicolons.
     lines = csv.DictReader(io.StringIO(text, newline=""), delimiter=";" if ";" in text.partition("\n")[0] else ",")
     if not {"number", "rating"} <= set(lines.fieldnames or ()):
         raise SystemExit(f"{path}: expected the columns {', '.join(HEADS)}")

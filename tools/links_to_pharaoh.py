@@ -15,7 +15,7 @@ _ROW = re.compile(r"([0-9]+)\s+([0-9]+)\s+([0-9]+)(?:\s+([SP]))?(?:\s+[0-9.]+)?"
 
 
 def pharaoh_lines(path, num_pairs, first_word=0):
-    """Return a line for each sentence pair: ``i-j`` for sure links, ``ipj`` for possible links."""
+    """Return a line per sentence pair: ``i-j`` for sure links, ``ipj`` for possible links, "" for none."""
     links = [[] for _ in range(num_pairs)]
     for number, line in enumerate(pathlib.Path(path).read_text(encoding="utf-8").splitlines(), start=1):
         if not line.strip():

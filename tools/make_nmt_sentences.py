@@ -5,9 +5,9 @@
     Am Montag hat mein Bruder den alten Stuhl neben dem Haus repariert
     My brother repaired the old chair beside the house on monday
 
-The German sentences end with the second verb and may begin with the time; determiners and adjectives are declined. The
-English order is subject, verb, object, place, time. A model can learn to align each word, because each word occurs in
-many combinations. A full stop would occur in every pair, so the sentences have none.
+A German sentence ends with the second verb, and may begin with the time. Determiners and adjectives are declined. The
+English order is subject, verb, object, place, time. Each word occurs in many combinations, so that a model can learn
+to align it. The sentences have no full stops.
 """
 
 import gzip

@@ -2,13 +2,12 @@
 
     python -m tools.make_ved_questions applications/ved/embedded.tsv.gz
 
-This tool reads the CLDR with Babel, which the programs do not need. The shipped file was written with Babel 2.18.0 and
-CLDR 47; other versions may contain different facts. The facts are from the CLDR; the phrasing is ours.
+This tool reads the CLDR with Babel, which the programs do not need. The shipped file was written with Babel 2.18.0
+and CLDR 47. Other versions may contain different facts. The phrasing is ours.
 
-A fact is (kind, first key, second key, answer), such as ("name", Germany, French, Allemagne). The statement of a fact
-contains both keys and the answer. The questions contain both keys, but never the answer, so a model can write a
-question by copying two names from the statement. Several questions fit a statement equally well, which suits a
-variational model.
+A fact is (kind, first key, second key, answer), such as ("name", Germany, French, Allemagne). A statement contains
+both keys and the answer. A question contains both keys, but never the answer. A model can therefore write a question
+by copying two names from the statement. Several questions fit each statement equally well.
 """
 
 import collections
@@ -26,7 +25,7 @@ _ENGLISH = babel.Locale("en")
 MAX_STATEMENT_TOKENS = 16
 # Maximum number of countries; those with the most facts are used.
 NUM_TERRITORIES = 64
-# A model cannot learn a word that occurs in only a few statements.
+# Minimum number of statements for a word in `first` or `second`. A model cannot learn rarer words.
 MIN_KEY_OCCURRENCES = 20
 
 # Many languages in Latin script use the same name for a country, so words recur.
@@ -103,9 +102,9 @@ _QUESTIONS = {
 
 
 def rows():
-    """Return a list of pairs (statement, question): about 3,000 statements, each paired with five questions.
+    """Return a list of pairs (statement, question), which is the same on every machine.
 
-    The list is the same on every machine.
+    There are about 3,000 statements, each paired with five questions.
     """
     generator = np.random.default_rng(0)
     facts = sorted(_names() + _speakers() + _currencies() + _scripts() + _weeks())

@@ -30,7 +30,7 @@ def results_file(name):
 
 
 def verdict_of(claim, runs):
-    """Return three strings: the verdict on a claim, the observed difference, and the seeds needed to decide it.
+    """Return three strings: the verdict on a claim, the observed difference, and the needed seeds.
 
     A claim states that the metric `of` is larger in the model `more` than in the model `than`, by more than the margin
     `by`. The verdicts are:
@@ -79,7 +79,7 @@ def verdict_of(claim, runs):
 
 
 def required_seeds(differences):
-    """Return the number of paired seeds that decides an effect of the observed size; `None` if more than 40.
+    """Return how many paired seeds decide an effect of the observed size; `None` if more than 40.
 
     With this number, Student's two-sided test at 5% has a power of at least 0.8, if the true mean and standard
     deviation equal the observed values.

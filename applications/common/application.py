@@ -48,7 +48,7 @@ def _read_codec(options, folder):
 
 @dataclasses.dataclass(frozen=True)
 class Application:
-    """The functions and tables that the commands need from a program. Attributes with a default are optional.
+    """The functions and tables that a program defines for the commands. Some have a default.
 
     Attributes:
         program: `Program`.

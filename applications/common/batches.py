@@ -15,7 +15,7 @@ def prefetched(dataset, num_batches=2):
 
 
 def array_batches(arrays, batch_size, seed=0, first_epoch=None):
-    """Return a dataset of batches: either one pass over the examples in order, or endless shuffled passes.
+    """Return a dataset of batches: one pass over the examples in order, or endless shuffled passes.
 
     Args:
         arrays: Nested structure of arrays with N examples each, for instance (inputs, targets).

@@ -49,10 +49,11 @@ class EpochLog(keras.callbacks.Callback):
 
 
 class Plateau(keras.callbacks.Callback):
-    """Lowers the learning rate (schedule "plateau"), or stops training, after epochs without a better score.
+    """Lowers the learning rate, or stops training, after epochs without a better score.
 
     List this callback before `Checkpoint`, which adds the current epoch to the history. `score` controls the learning
-    rate, and `stop_score` early stopping. Both map a history row to a number. Smaller numbers are better.
+    rate of the schedule "plateau", and `stop_score` controls early stopping. Both map a history row to a number.
+    Smaller numbers are better.
     """
 
     def __init__(self, checkpoint, options, score, stop_score):

@@ -22,12 +22,13 @@ _UNREADABLE = (OSError, ValueError, KeyError, EOFError, TypeError, RuntimeError,
 
 
 class Checkpoint(keras.callbacks.Callback):
-    """Writes weights.npz, history.csv and the training state after each epoch and every `checkpoint_steps` steps.
+    """Writes weights.npz, history.csv and the training state.
 
-    The state consists of the variables of the model and of the optimizer, the sums of the metrics in this epoch, the
-    epoch, the step and the history. Each file is replaced atomically, and the state is written last. If the process is
-    killed, the previous state remains. A resumed run repeats the steps after this state. If an epoch has only one step
-    and `checkpoint_steps` is set, files are written every `checkpoint_steps` epochs and after the last epoch.
+    It writes after each epoch and every `checkpoint_steps` steps. The state consists of the variables of the model and
+    of the optimizer, the sums of the metrics in this epoch, the epoch, the step and the history. Each file is replaced
+    atomically, and the state is written last. If the process is killed, the previous state remains. A resumed run
+    repeats the steps after this state. If an epoch has only one step and `checkpoint_steps` is set, files are written
+    every `checkpoint_steps` epochs and after the last epoch.
 
     A resumed `fit` reproduces an uninterrupted `fit` bit for bit under three conditions:
     - The data depend only on the epoch and the step.
@@ -179,7 +180,7 @@ class Checkpoint(keras.callbacks.Callback):
 
 
 def row_of(epoch, logs):
-    """Return the row of history.csv for an epoch: the number of the epoch, from 1, and its logs as floats."""
+    """Return a row of history.csv: the number of the epoch, counted from 1, and its logs as floats."""
     return {"epoch": epoch + 1, **{name: float(value) for name, value in logs.items()}}
 
 

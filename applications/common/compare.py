@@ -82,7 +82,7 @@ class Comparison:
         return results
 
     def evaluate(self, name, arguments_of, command="evaluate", written=None, runs=None, files=()):
-        """Write each run's report if it is missing or outdated. Return all reports, as `results_by_model` does.
+        """Write the missing and the outdated reports. Return all reports, as `results_by_model` does.
 
         Args:
             name: Name of the reports. The command writes NAME.json into the folder of each run.

@@ -16,10 +16,10 @@ def _papers():
 
 
 def published_figure(paper, name, head):
-    """Return the number in column `head` of the table `paper` in papers.yaml as text, or "-" if there is none.
+    """Return a number of the table `paper` in papers.yaml as text, or "-" if there is none.
 
-    `name` is an entry of `compare --models`: MODEL[@START][:options]. The first of these rows in the table is used:
-    `name`, `name` without its options, MODEL.
+    `head` is the column. The row is the first of these names in the table: `name`, `name` without its options, MODEL.
+    `name` is an entry of `compare --models`: MODEL[@START][:options].
     """
     table, model = _papers()[paper], name.partition(":")[0]
     line = table.get(name) or table.get(model) or table.get(model.partition("@")[0])

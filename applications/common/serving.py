@@ -35,8 +35,9 @@ class Untracked:
 
 
 def mean_of_draws(model, log_probabilities, num_draws):
-    """Return a function (batch_index, *arguments) that computes log(mean(exp(`log_probabilities(*arguments)`))).
-    The mean is over `num_draws` samples of the stochastic layers. Sample i has the seed (`batch_index`, i)."""
+    """Return a function (batch_index, *arguments) that computes the log of a mean probability.
+    It is log(mean(exp(`log_probabilities(*arguments)`))), with the mean over `num_draws` samples of the stochastic
+    layers. Sample i has the seed (`batch_index`, i)."""
 
     @tf.function(reduce_retracing=True, autograph=False)
     def drawn(seed, *arguments):

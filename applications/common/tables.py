@@ -13,7 +13,9 @@ DETERMINISTIC = 1e-3
 
 @dataclasses.dataclass(frozen=True)
 class Column:
-    """A table column that shows one metric of each run. The record of a run is the content of metrics.json.
+    """A table column that shows one metric of each run.
+
+    The record of a run is the content of metrics.json.
 
     Attributes:
         title: Heading of the column, with the unit.

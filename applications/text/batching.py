@@ -28,7 +28,7 @@ def num_buckets(num_rows, batch_size):
 
 
 def bucket_shapes(sources, targets, max_parts=MAX_SHAPES):
-    """Return the padded lengths (S, T) of at most `max_parts` buckets, the smallest first: int32 (buckets, 2).
+    """Return the padded lengths (S, T) of at most `max_parts` buckets: int32 (buckets, 2), sorted.
 
     Pairs are sorted by the larger of two ranks: of the source length and of the target length. The sorted pairs are cut
     into buckets that minimize the total padded size, the sum of S x T over all pairs. The last bucket fits every pair.
@@ -134,10 +134,10 @@ def padded(rows, length=1):
 
 
 def cheapest_cuts(counts, costs, max_parts):
-    """Partition positions into at most `max_parts` intervals of minimum total cost. Return their last positions.
+    """Return the last positions of at most `max_parts` intervals with the minimum total cost.
 
-    `counts[i]` items lie at position i. Each item in an interval that ends at position j costs `costs[j]`. `costs`
-    must increase.
+    The intervals partition the positions. `counts[i]` items lie at position i. Each item in an interval that ends at
+    position j costs `costs[j]`. `costs` must increase.
     """
     before = np.concatenate([[0], np.cumsum(counts)])
     # part[i, j]: cost of an interval from i to j.

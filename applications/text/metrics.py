@@ -14,11 +14,11 @@ import scipy.stats
 
 
 def distinct(draws, n, published=False):
-    """Return Dist-n: the fraction of distinct n-grams in an input's sampled sentences, averaged over inputs.
+    """Return Dist-n: the fraction of distinct n-grams in the samples for an input, averaged over inputs.
 
     An input without n-grams counts as 0. By default, n-grams lie inside one sentence, and the divisor is the number of
-    n-grams. `published` selects the computation in the code of Bahuleyan et al. 2018. It concatenates the sentences of
-    an input, so that n-grams may span two sentences, and divides by the number of *tokens*.
+    n-grams. `published` selects the computation in the code of Bahuleyan et al. 2018. That code concatenates the
+    sentences of an input, so that n-grams may span two sentences, and divides by the number of *tokens*.
     """
 
     def share(sentences):

@@ -23,9 +23,10 @@ class WordPerplexity(keras_vattn.Perplexity):
 
 
 def likelihood_report(log_likelihood, batches):
-    """Return a dictionary: "perplexity" (per token), "nats" (the mean -log p of a sentence), and "num_tokens".
+    """Return a dictionary with "perplexity", "nats" and "num_tokens".
 
-    `log_likelihood(inputs, target, batch_index)` returns log p in nats, per word (0 for padding) or per sentence.
+    "perplexity" is per token. "nats" is the mean -log p of a sentence. `log_likelihood(inputs, target, batch_index)`
+    returns log p in nats, per word (0 for padding) or per sentence.
     """
     total, tokens, rows = 0.0, 0, 0
     for number, (inputs, target) in enumerate(progress(batches, "likelihood")):

@@ -52,7 +52,7 @@ def repair_hint(skip_invalid):
 
 @dataclasses.dataclass
 class ParallelText:
-    """Pairs of sentences, stored as columns. A column is a list or, if it was read from a file, `TextRows`.
+    """Pairs of sentences in columns. A column is a list or, if it was read from a file, `TextRows`.
 
     Args:
         sources: The sentences that the model reads.
@@ -198,10 +198,11 @@ def aligned(lines, answers, blank=""):
 
 
 def split_by_group(text, fraction, seed, maximum=None, option="--valid-fraction", group="source or --group-column"):
-    """Split a `ParallelText` into `(train, held_out)`, without dividing a group. The pairs remain in order.
+    """Split a `ParallelText` into `(train, held_out)`, without dividing a group.
 
-    Groups are visited in random order. A group is held out if the held-out split has space for it. The first group is
-    always held out, even if it is too large. The split depends only on the seed and the text.
+    The pairs remain in order. Groups are visited in random order. A group is held out if the held-out split has space
+    for it. The first group is always held out, even if it is too large. The split depends only on the seed and the
+    text.
 
     Args:
         text: `ParallelText`.

@@ -1,7 +1,7 @@
 """Stores sequences of sentences or of their ids: small sequences in memory, large sequences in temporary files.
 
-A sequence of more than `MOST_IN_MEMORY` bytes is stored in an unnamed file in the folder TMPDIR. Memory then holds
-12 bytes per row.
+A sequence of more than `MOST_IN_MEMORY` bytes is stored in an unnamed file in the folder that TMPDIR names. Memory
+then holds 12 bytes per row.
 """
 
 import array

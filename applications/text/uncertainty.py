@@ -24,10 +24,10 @@ def require_noise(noise, num_draws):
 
 
 def uncertainty_of(log_words, target, noise=None, num_samples=1, seed=0):
-    """Return a dictionary of tensors with uncertainty measures of generated sentences. Runs in graph mode.
+    """Return a dictionary of uncertainty measures of generated sentences, as tensors.
 
     It contains the results of `keras_vattn.metrics.sequence_uncertainty`, and "log_likelihood" (B,): log p of the
-    sentence without noise.
+    sentence without noise. The function also runs in graph mode.
 
     Args:
         log_words: Function that returns log p (B, T, V) of every word, given the words before it in `target`.
@@ -80,7 +80,7 @@ def words_with_nats(sentence):
 
 
 def lines_of(sentences):
-    """Return the lines of a tab-separated table: a header, and a line for each dictionary of `written_of`.
+    """Return the lines of a tab-separated table: a header, and one line per dictionary of `written_of`.
     `None` becomes a blank line. If a cell contains one value per word, spaces separate the values."""
     sentences = list(sentences)
     first = next(filter(None, sentences), {})
