@@ -94,7 +94,7 @@ class CategoricalAttention(StochasticLayer):
         return_attention_scores: Whether to return p and q of all keys. Defaults to `False`.
 
     Returns:
-        A dictionary. All arrays except `"candidates"` are float32:
+        A dictionary. All arrays except `"candidates"` are float32.
 
         - `"candidates"`: (B, T, K, D), or (B, T, K + 1, D) with the soft baseline. Zeros if a query has no valid key.
         - `"log_prior"`: log p of the candidates in nats, (B, T, K): -1e30 at masked keys, 0 for a weighted average.

@@ -66,7 +66,7 @@ class TokenLogLikelihood(FeatureInputs, keras.layers.Layer):
             have value and gradient 0. If all candidates of a word are masked, all of them count.
 
     Returns:
-        Float32, in nats:
+        Float32, in nats.
 
         - With targets: the log-likelihood of the targets under each z_k, (B, T, K). Masked words and words of
           `ignore_class` have value and gradient 0, and the mask of the result excludes these words.

@@ -13,15 +13,15 @@ SCORES = ("lac", "aps")
 def conformal_sets(calibration_draws, calibration_labels, draws, alpha=0.1, score="lac"):
     """Return, for each example, a set of classes that contains the true class with probability 1 - alpha.
 
-    The method, split conformal prediction, works with any model. The set of a new example contains its true class with
-    a probability between 1 - alpha and 1 - alpha + 1 / (n + 1), if the n calibration examples are exchangeable with the
-    new example, were not used in training, and have different scores. This probability is an average over examples and
-    calibration sets; it may be lower for a single class or for hard examples.
+    The method is split conformal prediction, which works with any model. The n calibration examples must not be used in
+    training, and must be exchangeable with the new examples, for instance drawn from the same distribution. If all
+    calibration scores differ, the probability is at most 1 - alpha + 1 / (n + 1). The probability is an average over
+    examples and calibration sets. For a single class or for hard examples, the probability may be lower.
 
     - `score="lac"` gives the smallest sets on average. A set is empty if no class is probable enough.
-    - `score="aps"` adds the probability of a class to the probabilities of all more probable classes; of two equally
-      probable classes, the first counts as more probable. Sets grow with the uncertainty of the prediction, so they
-      contain the true class of hard examples more often. The score is not randomized.
+    - `score="aps"` gives larger sets for uncertain predictions, which contain the true class of hard examples more
+      often. The score of a class is the sum of its probability and the probabilities of all more probable classes. Of
+      two equally probable classes, the first counts as more probable. The score is not randomized.
 
     If n is too small for alpha (k > n in the formula), every set contains all classes.
 
@@ -32,7 +32,7 @@ def conformal_sets(calibration_draws, calibration_labels, draws, alpha=0.1, scor
         s(x, c) = bar(p)(c | x) + sum_(j : bar(p)(j | x) > bar(p)(c | x)) bar(p)(j | x) quad ("aps")
 
     Args:
-        calibration_draws: Probabilities (num_samples, n, C), which are averaged; pass one prediction p as p[None].
+        calibration_draws: Probabilities (num_samples, n, C). Pass a single prediction p as p[None].
         calibration_labels: Integers (n,).
         draws: Probabilities (num_samples, N, C) of the new examples.
         alpha: Fraction of examples whose set may miss the true class, in (0, 1). Defaults to 0.1.
@@ -69,7 +69,7 @@ def conformal_sets(calibration_draws, calibration_labels, draws, alpha=0.1, scor
 
 
 def conformal_threshold(draws, labels, alpha=0.1, score="lac"):
-    """Return the threshold of `conformal_sets`. You can store it instead of the calibration examples.
+    """Return the threshold of `conformal_sets`, which you can store instead of the calibration examples.
 
     With `score="lac"`, the set of an example contains all classes with a mean probability of at least 1 - threshold.
 
@@ -80,7 +80,7 @@ def conformal_threshold(draws, labels, alpha=0.1, score="lac"):
         score: `"lac"` or `"aps"`. Defaults to `"lac"`.
 
     Returns:
-        A float. It is infinite if there are too few calibration examples for alpha.
+        A float, infinite if there are too few calibration examples for alpha.
 
     Raises:
         ValueError: As in `conformal_sets`.
@@ -95,7 +95,7 @@ def conformal_threshold(draws, labels, alpha=0.1, score="lac"):
     predicted = _draws.probabilities(draws).mean(axis=0)
     labels = _draws.class_labels(labels, *predicted.shape)
     scores = np.sort(_scores(predicted, score)[np.arange(len(labels)), labels])
-    # Round the product before `ceil`, because 10 * (1 - 0.7), for example, is slightly above 3.
+    # Without `round`, the rank would be one too large for 10 * (1 - 0.7), which is slightly above 3 in float64.
     rank = math.ceil(round((len(labels) + 1) * (1.0 - alpha), 9))
     return float(scores[rank - 1]) if rank <= len(labels) else math.inf
 

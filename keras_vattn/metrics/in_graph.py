@@ -4,8 +4,7 @@ import tensorflow as tf
 
 
 def predictive_statistics(draws):
-    """Return statistics of sampled probabilities (S, ..., C), a dictionary of tensors: `"mean"` (..., C), and the
-    predictive `"entropy"` and the `"mutual_information"`, (...), in nats."""
+    """Return the mean, predictive entropy and mutual information of sampled probabilities (S, ..., C), in nats."""
     mean = tf.reduce_mean(draws, axis=0)
     total = entropy(mean)
     information = tf.maximum(total - tf.reduce_mean(entropy(draws), axis=0), 0.0)
@@ -13,6 +12,6 @@ def predictive_statistics(draws):
 
 
 def entropy(probabilities):
-    """Return the entropy over the last axis, in nats, as a tensor."""
-    # Subtract from 0, because a negation would give -0.0, which prints as "-0.0".
+    """Return the entropy over the last axis, in nats."""
+    # A negation would return -0.0 for an entropy of 0.
     return 0.0 - tf.reduce_sum(tf.math.xlogy(probabilities, probabilities), axis=-1)

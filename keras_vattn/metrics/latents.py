@@ -6,19 +6,18 @@ import numpy as np
 
 from keras_vattn.support.validation import nonnegative_number, positive_integer
 
-# Number of samples for which the densities under all N posteriors are computed at once.
 _ROWS = 512
 
 
 def active_units(means, threshold=0.01):
-    """Return the number of active units of a latent variable: units whose posterior mean depends on the input.
+    """Return the number of active latent units, whose posterior mean depends on the input.
 
     Formula:
         "active_units" = sum_d ["Var"_x(bb E_(z ~ q)[z_d | x]) > "threshold"]
 
     Args:
         means: Posterior means (N, Z), of N inputs.
-        threshold: A unit is active if the variance of its mean over the inputs is above this value. Defaults to 0.01.
+        threshold: Minimum variance of a unit's posterior mean over the inputs. Defaults to 0.01.
 
     Returns:
         An integer, from 0 to Z.
@@ -39,26 +38,27 @@ def active_units(means, threshold=0.01):
 
 
 def latent_mutual_information(means, log_scales, num_samples=1, seed=0):
-    """Return the mutual information between inputs x and their Gaussian latent variable z under q, in nats.
+    """Return the mutual information I(x; z) between inputs x and a Gaussian latent variable z, in nats.
 
-    The mean KL(q(z | x) || p(z)) is the sum of I(x; z) and KL(q(z) || p(z)). So z may contain no information about x
-    even if the mean KL is large. The Monte Carlo estimate cannot exceed log N. Use about a thousand inputs, or all
-    inputs if there are fewer. `keras_vattn.metrics.mutual_information` measures the disagreement between predictions.
+    q(z | x) is the posterior and p(z) the prior. A large KL does not show that z contains information about x: the mean
+    KL(q(z | x) || p(z)) is the sum of I(x; z) and KL(q(z) || p(z)). The Monte Carlo estimate cannot exceed log N. Use
+    about a thousand inputs, or all inputs if there are fewer. For the disagreement between predictions, use
+    `keras_vattn.metrics.mutual_information` instead.
 
     Formula:
         I(x; z) = 1/N sum_i bb E_(z ~ q(z | x_i))[log q(z | x_i) - log q(z)], quad q(z) = 1/N sum_i q(z | x_i)
 
     Args:
         means: Posterior means (N, Z), of N inputs.
-        log_scales: log sigma (N, Z).
+        log_scales: Logarithms of the posterior standard deviations, (N, Z).
         num_samples: Number of samples of z per input. Defaults to 1.
         seed: Integer. Defaults to 0.
 
     Returns:
-        A float, in nats. Because of sampling noise, it may be slightly below 0.
+        A float, in nats. Sampling noise may make it slightly negative.
 
     Raises:
-        ValueError: If means and log sigma are not finite numbers of the same shape (N, Z).
+        ValueError: If means and log scales are not finite numbers of the same shape (N, Z).
 
     Reference:
         Hoffman and Johnson 2016, "ELBO surgery"; He et al. 2019, https://arxiv.org/abs/1901.05534, section 4.2.
@@ -75,12 +75,12 @@ def latent_mutual_information(means, log_scales, num_samples=1, seed=0):
             "`means` and `log_scales` must have the same shape. "
             f"Received: means.shape={means.shape}, log_scales.shape={log_scales.shape}"
         )
-    # Centre the means, because expanding the squares below would lose precision for large means.
+    # Without centring, the squares below would lose precision for large means.
     means = means - means.mean(axis=0)
-    # Do not use `seed` alone: the noise could equal toy inputs that a user generated with the same seed.
+    # With `seed` alone, the noise could equal inputs that a user generated with the same seed.
     generator, total = np.random.default_rng((seed, len(means))), 0.0
     precisions = np.exp(-2.0 * log_scales)
-    # The terms of log q(z | x_i) that do not depend on z, without the constant -Z/2 log(2 pi), which cancels.
+    # The constant -Z/2 log(2 pi) of all log densities cancels.
     constants = -0.5 * np.sum(precisions * means**2, axis=1) - np.sum(log_scales, axis=1)
     for _ in range(positive_integer("num_samples", num_samples)):
         noise = generator.standard_normal(means.shape)

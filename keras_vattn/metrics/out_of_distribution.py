@@ -8,8 +8,8 @@ from keras_vattn.support.validation import positive_number
 def out_of_distribution_detection(in_scores, out_scores):
     """Measure how well a score detects out-of-distribution examples, whose scores should be larger.
 
-    Use, for example, `predictive_entropy`, `mutual_information`, the negative confidence `-draws.mean(0).max(-1)`
-    (Hendrycks and Gimpel 2017), or the `energy` of the logits. A threshold never separates examples with equal scores.
+    Possible scores are `predictive_entropy`, `mutual_information`, the `energy` of the logits, and the negative
+    confidence `-draws.mean(0).max(-1)` (Hendrycks and Gimpel 2017).
 
     Formula:
         "auroc" = P(s_("out") > s_("in")) + 1/2 P(s_("out") = s_("in"))
@@ -19,7 +19,8 @@ def out_of_distribution_detection(in_scores, out_scores):
         out_scores: (K,), scores of out-of-distribution examples, which are the positive class.
 
     Returns:
-        A dictionary of floats in [0, 1]:
+        A dictionary of floats in [0, 1].
+
         - `"auroc"`: probability that an out-of-distribution example scores higher; 0.5 for an uninformative score.
         - `"aupr"`: average precision; K / (K + N) for an uninformative score.
         - `"fpr95"`: false positive rate at the threshold that detects 95 % of the out-of-distribution examples.
@@ -46,7 +47,6 @@ def out_of_distribution_detection(in_scores, out_scores):
             f"out_scores.shape={scores[1].shape} with {np.isnan(scores[1]).sum()} NaN"
         )
     thresholds = np.unique(np.concatenate(scores))[::-1]
-    # Count the examples whose score is at least the threshold, for each threshold from the largest to the smallest.
     false_positives, true_positives = (len(x) - np.searchsorted(np.sort(x), thresholds, side="left") for x in scores)
     recall, false_rate = true_positives / len(scores[1]), false_positives / len(scores[0])
     precision = true_positives / (true_positives + false_positives)
@@ -58,9 +58,9 @@ def out_of_distribution_detection(in_scores, out_scores):
 
 
 def energy(logits, temperature=1.0):
-    """Return the energy of logits. The energy is larger for examples that resemble none of the classes.
+    """Return the energy of logits, which is larger for examples that resemble none of the classes.
 
-    Adding a constant to all logits changes the energy, but not the softmax. For several draws, average the energies.
+    For several draws, average the energies. Adding a constant to all logits changes the energy, but not the softmax.
 
     Formula:
         "energy" = - T log (sum_c exp("logits"_c / T)), quad T = "temperature"

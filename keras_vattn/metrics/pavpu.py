@@ -8,8 +8,7 @@ from keras_vattn.support.validation import number, one_of
 
 TESTS = ("welch", "paired")
 QUANTITIES = ("probabilities", "log_probabilities")
-# The smallest normal float32.
-SMALLEST = 2.0**-126
+SMALLEST = 2.0**-126  # the smallest normal float32
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -51,20 +50,19 @@ class PavpuResult:
 def pavpu(draws, labels=None, significance=0.05, test="welch", on="probabilities", accuracies=None):
     """Return PAvPU, the fraction of predictions that are accurate and certain, or inaccurate and uncertain.
 
-    A t-test over the sampled probabilities compares the two classes with the largest mean probability. If their means
-    differ with p < significance, the prediction is certain (Cer_i = 1). With `labels`, its accuracy Acc_i is 0 or 1.
+    A t-test over the sampled probabilities compares the two classes with the largest mean probability. If the p-value
+    is below `significance`, the prediction is certain (Cer_i = 1). The accuracy Acc_i is 0 or 1 with `labels`.
 
-    **Compare only results with the same number of samples.** The test compares two *means*. With more samples, it
-    detects smaller differences, so more predictions are certain. With two samples, the default in the code of Fan et
-    al. 2020, it detects almost nothing; use 20 or more.
+    **Compare only results with the same number of samples.** With more samples, the test detects smaller differences,
+    so more predictions are certain. Use 20 or more samples. With two samples, the default in the code of Fan et al.
+    2020, the test detects almost nothing.
 
-    - `test="welch"` is the two-sample t-test of Fan et al. 2020, without the assumption of equal variances. It treats
-      the probabilities of the two classes as independent. `test="paired"` tests the difference within each sample.
-    - `on="log_probabilities"` tests log probabilities. With `test="paired"`, the result equals the paired test on
-      *logits* in the code of Fan et al., because the normalizer cancels in the difference between two classes.
-      Probabilities below the smallest normal float32, 2^-126, are raised to 2^-126.
-    - If both probabilities (for "paired": their difference) are constant over the samples, t is undefined. Then p is 0
-      if the means differ and 1 if they are equal, so a deterministic model is certain unless the two classes tie.
+    - `test="welch"` is the two-sample t-test of Fan et al. 2020, without the assumption of equal variances. This test
+      treats the probabilities of the two classes as independent.
+    - `test="paired"` tests the difference within each sample.
+    - `on="log_probabilities"` tests log probabilities. Probabilities below 2^-126 are raised to 2^-126. With
+      `test="paired"`, the result equals the paired test on logits in the code of Fan et al.
+    - A deterministic model, whose samples are all equal, is certain unless the two classes tie (p is 0 or 1).
     - Classes with equal mean probability are ranked by index. If the first two tie, the prediction is uncertain.
 
     Formula:
@@ -78,15 +76,15 @@ def pavpu(draws, labels=None, significance=0.05, test="welch", on="probabilities
         significance: Threshold for the p-value, in (0, 1). Defaults to 0.05.
         test: `"welch"` or `"paired"`. Defaults to `"welch"`.
         on: `"probabilities"` or `"log_probabilities"`. Defaults to `"probabilities"`.
-        accuracies: Used instead of labels: Acc_i in [0, 1] of each prediction, (N,), or of each possible class, (N, C).
-            For VQA: min(#humans who gave the answer / 3, 1). Defaults to `None`.
+        accuracies: Acc_i in [0, 1] of each prediction, (N,), or of each possible class, (N, C); pass them instead of
+            labels. For VQA: min(#humans who gave the answer / 3, 1). Defaults to `None`.
 
     Returns:
         A `PavpuResult` with `pavpu`, the four counts, and the p-value, certainty and class of each prediction.
 
     Raises:
-        ValueError: If there are fewer than 2 draws or they are not probabilities; if labels, accuracies or significance
-            are out of range; if not exactly one of labels and accuracies is passed; if `test` or `on` is unknown.
+        ValueError: If there are fewer than 2 draws, if an argument is out of range or unknown, or if both or neither of
+            labels and accuracies are passed.
 
     Reference:
         Fan et al. 2020, appendix B.2.1; Mukhoti and Gal 2018, https://arxiv.org/abs/1811.12709.
@@ -150,7 +148,7 @@ def _welch(first, second):
     variances = [_variance(x) for x in (first, second)]
     total = variances[0] + variances[1]
     share = variances[0] / np.where(total > 0, total, 1.0)
-    # `share` avoids the squares of small variances, which underflow.
+    # Without `share`, the squares of small variances would underflow.
     freedom = (len(first) - 1) / (share**2 + (1.0 - share) ** 2)
     return _p_value(first.mean(axis=0) - second.mean(axis=0), total, len(first), freedom)
 
@@ -163,12 +161,12 @@ def _paired(first, second):
 
 
 def _variance(x):
-    # Return exactly 0 for equal numbers, because `var` subtracts a rounded mean and may return more than 0.
+    # Rounding may make `var` of equal numbers slightly positive.
     return np.where(x.max(axis=0) == x.min(axis=0), 0.0, x.var(axis=0, ddof=1))
 
 
 def _p_value(difference, variance, num_draws, freedom):
-    """Return P(|T| > |t|) for t = difference / sqrt(variance / num_draws) and a Student-t variable T."""
+    """Return the two-sided p-values of t-tests. If the variance is 0, p is 1 for equal means and 0 otherwise."""
     scale = np.sqrt(variance / num_draws)
     varies = scale > 0
     with np.errstate(over="ignore"):

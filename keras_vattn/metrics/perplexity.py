@@ -13,9 +13,9 @@ KINDS = ("plug-in", "predictive", "exact", "elbo", "iw")
 class Perplexity(keras.metrics.Metric):
     """Perplexity per token of a data set. The argument `kind` names the likelihood from which it is computed.
 
-    In the formula, T_b counts every unmasked step, including the end-of-sentence token. Compare only perplexities of
-    the same kind; "predictive" may also be compared with "exact". "elbo" and "iw" are upper bounds on the perplexity.
-    During training, noise and dropout are active, so the value is not a perplexity of any kind in the table.
+    Compare only perplexities of the same kind, or "predictive" with "exact". With "elbo" and "iw", the value is an
+    upper bound on the perplexity. A value in training has no kind, because noise and dropout are active. In the
+    formula, T_b is the number of unmasked steps of sequence y_b, including the end-of-sentence token.
 
     | kind | log p(y given x) |
     |---|---|
@@ -33,11 +33,11 @@ class Perplexity(keras.metrics.Metric):
         from_logits: Whether `y_pred` contains logits (`True`) or probabilities. Defaults to `True`.
         ignore_class: Integer label that marks steps to exclude, such as the padding id. Defaults to `None`.
         name: Name of the metric. Defaults to the kind and "perplexity", as in `"plug_in_perplexity"`.
-        dtype: Dtype of the result. Defaults to float32, whatever the dtype policy is. The internal sums are float64.
+        dtype: Dtype of the result. Defaults to float32 for every dtype policy. The internal sums are float64.
 
     Call arguments:
         y_true: Integer labels, (B, T).
-        y_pred: (B, T, V). Steps that its Keras mask excludes do not count.
+        y_pred: (B, T, V). Steps that the Keras mask of `y_pred` excludes do not count.
         sample_weight: Scalar, (B,) or (B, T). Multiplies the log-likelihood and the count of each step.
 
     Returns:
@@ -60,7 +60,7 @@ class Perplexity(keras.metrics.Metric):
         self.kind = kind
         self.from_logits = from_logits
         self.ignore_class = integer("ignore_class", ignore_class, optional=True)
-        # Use float64, because a float32 counter stops growing at 2**24.
+        # In float32, the counter would stop growing at 2**24.
         self.negative_log_likelihood, self.num_tokens = (
             self.add_weight(initializer="zeros", name=name, dtype="float64")
             for name in ("negative_log_likelihood", "num_tokens")
@@ -86,7 +86,7 @@ class Perplexity(keras.metrics.Metric):
         self._add(log_likelihood, counts)
 
     def update_log_likelihood(self, log_likelihood, num_tokens):
-        """Add sequences for which you have computed the log-likelihood or a bound on it.
+        """Add sequences with known log-likelihoods, or bounds on the log-likelihoods.
 
         Args:
             log_likelihood: (B,), in nats.
@@ -119,7 +119,7 @@ class Perplexity(keras.metrics.Metric):
 
 
 def predictive_log_likelihood(log_likelihoods):
-    """Return the posterior predictive log-likelihood of each sequence, from its log-likelihoods under M samples.
+    """Return the posterior predictive log-likelihood of each sequence from M samples of the model.
 
     Formula:
         log bar(p)(y_b | x_b) = log (1/M sum_m p_m(y_b | x_b)), quad log p_m(y_b | x_b) = "log_likelihoods"_(m,b)

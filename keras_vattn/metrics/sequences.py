@@ -12,14 +12,14 @@ def sequence_uncertainty(draw, num_samples, targets, mask):
     """Compute the uncertainty of each word and of each generated sequence from samples of the model.
 
     Every sample m of the model scores a generated sequence y of T words by teacher forcing. The sequence may come from
-    greedy decoding, sampling or beam search. H is the entropy over the vocabulary.
+    greedy decoding, sampling or beam search. In the formula, H is the entropy over the vocabulary.
 
-    The entropy is the total uncertainty. The mutual information is the uncertainty caused by disagreement between
-    samples. Both are means over the words. At every word, all samples have the same weight, whatever probability they
-    give to the earlier words ("product of expectations" in Malinin and Gales 2021). The reverse mutual information
-    estimates the disagreement from log p_m(y) alone, and is at least 0.
+    - The entropy is the total uncertainty, a mean over the words.
+    - The mutual information is the uncertainty caused by disagreement between samples, a mean over the words. All
+      samples have the same weight at every word ("product of expectations" in Malinin and Gales 2021).
+    - The reverse mutual information, at least 0, estimates the disagreement from log p_m(y) alone.
 
-    Samples run one after another, so only two tensors (B, T, V) are in memory: one sample and the sum over samples.
+    Samples run one after another. Two tensors (B, T, V) are in memory: one sample and the sum over samples.
 
     Formula:
         p_(m,t)(v) = p_m(v | y_(<t), x), quad bar(p)_t(v) = 1/M sum_m p_(m,t)(v)
@@ -31,17 +31,20 @@ def sequence_uncertainty(draw, num_samples, targets, mask):
 
     Args:
         draw: Function that maps the index m, a scalar int32, to log p_m(v | y_<t, x) for every word v, (B, T, V), in
-            nats. The whole sequence must share one sample of all noise, for instance from a `keras_vattn.Sampler`. In a
-            `tf.function`, `draw` is traced once.
+            nats. All words of a sequence must share one sample of the noise, for instance from a `keras_vattn.Sampler`.
+            In a `tf.function`, `draw` is traced once.
         num_samples: M, a positive integer or a scalar integer tensor.
         targets: y, integers (B, T).
         mask: Boolean (B, T), `True` for words, including the end of the sequence, and `False` for the padding.
 
     Returns:
-        A dictionary of float32 tensors in nats. Per word, with 0 at the padding: `"word_log_likelihoods"` (M, B, T),
-        `"word_entropy"` and `"word_mutual_information"` (B, T). Per sequence: `"log_likelihoods"` (M, B) and
-        `"predictive_log_likelihood"` (B,), summed over words; `"entropy"`, `"mutual_information"` and
-        `"reverse_mutual_information"` (B,), averaged over words; and `"num_words"` (B,), int32, the number of words T.
+        A dictionary of float32 tensors in nats.
+
+        - Per word, with 0 at the padding: `"word_log_likelihoods"` (M, B, T), `"word_entropy"` and
+          `"word_mutual_information"` (B, T).
+        - Sums over words: `"log_likelihoods"` (M, B) and `"predictive_log_likelihood"` (B,).
+        - Means over words: `"entropy"`, `"mutual_information"` and `"reverse_mutual_information"` (B,).
+        - The number of words T: `"num_words"` (B,), int32.
 
     Raises:
         ValueError: If `num_samples` is not positive, if `targets` or `mask` are not (B, T), or if a result of `draw` is
@@ -74,7 +77,7 @@ def sequence_uncertainty(draw, num_samples, targets, mask):
         num_samples = positive_integer("num_samples", num_samples)
     with tf.control_dependencies([tf.debugging.assert_positive(num_samples, "num_samples must be positive")]):
         num_samples = tf.identity(tf.cast(num_samples, "int32"))
-    # Replace padding ids, which may lie outside the vocabulary.
+    # Padding ids may lie outside the vocabulary.
     targets = tf.where(mask, as_integers("targets", targets, "int32"), 0)
 
     def body(number, total, entropies, log_likelihoods):
@@ -85,12 +88,12 @@ def sequence_uncertainty(draw, num_samples, targets, mask):
                 f"Received: draw(number).shape={tuple(log_words.shape)}"
             )
         words = tf.exp(log_words)
-        # A word of probability 0 must add 0, although its logarithm is -inf.
+        # An ordinary product would be NaN for a word of probability 0.
         entropies -= tf.reduce_sum(tf.math.multiply_no_nan(log_words, words), axis=-1)
         target_log_probs = tf.where(mask, tf.gather(log_words, targets, axis=2, batch_dims=2), 0.0)
         return number + 1, total + words, entropies, log_likelihoods.write(number, target_log_probs)
 
-    # The shape (1, 1, 1) broadcasts to (B, T, V). V is unknown before the first call of `draw`.
+    # The shape (1, 1, 1) broadcasts to (B, T, V). Before the first call of `draw`, V is unknown.
     start = (
         tf.constant(0),
         tf.zeros((1, 1, 1)),

@@ -6,7 +6,6 @@ import numpy as np
 
 from keras_vattn.metrics import _draws
 
-# A golden-section search refines the best temperature of this grid.
 _LOG_TEMPERATURES = np.linspace(math.log(0.01), math.log(100.0), 64)
 _GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 
@@ -14,21 +13,20 @@ _GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 def fit_temperature(logits, labels):
     """Return the temperature T that makes held-out labels most likely under softmax(logits / T).
 
-    T above 1 makes the probabilities less confident; with a single sample, T does not change the predicted class. Fit T
-    on examples that were not used in training, and divide the logits of new examples by T. With several samples the
-    likelihood may have several maxima, so the search starts from the best of 64 temperatures.
+    Fit T on examples that were not used in training, and divide the logits of new examples by T. T above 1 makes the
+    probabilities less confident. With a single sample, T does not change the predicted class. With several samples, the
+    likelihood may have several maxima, and T is not always the best of them.
 
     Formula:
         T = "argmax"_(0.01 <= T <= 100) 1/N sum_i log (1/M sum_m p_m(y_i | x_i))
         p_m(c | x_i) = "softmax"_c("logits"_(m,i,c) / T)
 
     Args:
-        logits: (N, C), or samples (num_samples, N, C), whose probabilities are averaged.
+        logits: (N, C), or samples (num_samples, N, C). The probabilities of the samples are averaged.
         labels: Integers (N,).
 
     Returns:
-        A float between the limits of the search, 0.01 and 100. It is 0.01 if every label has the largest logit, and
-        100 if every label has the smallest logit.
+        A float from 0.01 to 100: 0.01 if every label has the largest logit, 100 if every label has the smallest logit.
 
     Raises:
         ValueError: If the logits are not finite, or a label is not in [0, C).
@@ -51,7 +49,7 @@ def fit_temperature(logits, labels):
         )
     logits = logits if logits.ndim == 3 else logits[None]
     labels = _draws.class_labels(labels, *logits.shape[1:])
-    # Subtract the logit of the label, so that log p(label) = -logsumexp(logits).
+    # After this subtraction, log p(label) is -logsumexp(logits).
     logits = logits - logits[:, np.arange(len(labels)), labels, None]
 
     def loss(log_temperature):
@@ -62,7 +60,7 @@ def fit_temperature(logits, labels):
     if best in (0, len(_LOG_TEMPERATURES) - 1):
         return float(np.exp(_LOG_TEMPERATURES[best]))
     low, high = _LOG_TEMPERATURES[best - 1], _LOG_TEMPERATURES[best + 1]
-    # 40 steps shrink the interval to 1e-9. In a smaller interval, the losses would differ only by rounding errors.
+    # After 40 steps, the losses differ only by rounding errors.
     for _ in range(40):
         left, right = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
         low, high = (low, right) if loss(left) <= loss(right) else (left, high)

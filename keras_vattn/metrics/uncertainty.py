@@ -75,9 +75,10 @@ def brier_score(draws, labels):
 
 
 def expected_calibration_error(draws, labels, num_bins=15):
-    """Group predictions into bins by confidence; return the weighted mean over bins of abs(accuracy - confidence).
+    """Return the expected calibration error, the mean distance between accuracy and confidence.
 
-    The confidence is the largest probability of the mean prediction. Bin b covers ((b - 1) / num_bins, b / num_bins].
+    The confidence is the largest probability of the mean prediction. Predictions are grouped into bins by confidence.
+    Bin b covers ((b - 1) / num_bins, b / num_bins] and contains n_b of the N predictions.
 
     Formula:
         "ECE" = sum_b n_b / N abs("accuracy"_b - "confidence"_b)
@@ -107,8 +108,10 @@ def expected_calibration_error(draws, labels, num_bins=15):
 
 
 def confidence_bins(draws, labels, num_bins):
-    """Return three arrays (num_bins,) for the bins of `expected_calibration_error`: the number of examples, the mean
-    confidence and the accuracy. Empty bins have 0 in all three arrays."""
+    """Return the number of examples, the mean confidence and the accuracy of each bin, three arrays (num_bins,).
+
+    Empty bins have 0 in all three arrays.
+    """
     num_bins = positive_integer("num_bins", num_bins)
     confidence, errors = _confidence(*_labelled(draws, labels))
     bins = np.searchsorted(np.arange(1, num_bins) / num_bins, confidence)
@@ -117,7 +120,7 @@ def confidence_bins(draws, labels, num_bins):
 
 
 def predictive_entropy(draws):
-    """Return, for each example, the entropy of the averaged probabilities: the total uncertainty of the prediction.
+    """Return the entropy of the averaged probabilities of each example, the total uncertainty.
 
     Formula:
         H[bar(p)] = - sum_c bar(p)(c) log bar(p)(c), quad bar(p)(c) = 1/M sum_m p_m(c)
@@ -144,10 +147,10 @@ def predictive_entropy(draws):
 
 
 def mutual_information(draws):
-    """Return the mutual information between class and sample (BALD) for each example: how much the samples disagree.
+    """Return the mutual information between class and sample (BALD) of each example.
 
-    Mutual information is 0 if all samples are equal, even if their entropy is large. It equals the predictive entropy
-    if every sample assigns probability 1 to a class.
+    Mutual information measures how much the samples disagree. If all samples are equal, it is 0. If every sample
+    assigns probability 1 to a class, it equals the predictive entropy.
 
     Formula:
         I = H[bar(p)] - 1/M sum_m H[p_m], quad bar(p)(c) = 1/M sum_m p_m(c)
@@ -174,13 +177,11 @@ def mutual_information(draws):
 
 
 def risk_coverage_area(draws, labels, uncertainty=None):
-    """Return the area under the risk-coverage curve, which is small if wrong predictions have a high uncertainty.
+    """Return the area under the risk-coverage curve, small if wrong predictions are uncertain.
 
-    Examples are accepted in order of increasing uncertainty. The risk at coverage k / N is the fraction of mistakes
-    among the first k examples. If all examples are equally uncertain, the area is the error rate.
-
-    The order of examples with equal uncertainty is arbitrary, so the area is the mean over all their orders. If m of n
-    such examples are mistakes, each of the n examples counts as m / n mistakes.
+    Examples are sorted by increasing uncertainty. The risk at coverage k / N is the fraction of mistakes among the
+    first k examples. If m of n examples with equal uncertainty are mistakes, each of these n examples counts as m / n
+    mistakes. If all examples are equally uncertain, the area is the error rate.
 
     Formula:
         "area" = 1/N sum_(k=1)^N "risk"_k, quad "risk"_k = 1/k sum_(i=1)^k "mistake"_i
@@ -212,7 +213,7 @@ def risk_coverage_area(draws, labels, uncertainty=None):
 
 
 def selective_risks(draws, labels, uncertainty=None):
-    """Return the risks at coverage 1/N, 2/N, ..., 1 as an array (N,). Their mean is the `risk_coverage_area`."""
+    """Return the risks at coverage 1/N, 2/N, ..., 1 as an array (N,)."""
     draws, labels = _labelled(draws, labels)
     confidence, errors = _confidence(draws, labels)
     uncertainty = -confidence if uncertainty is None else np.asarray(uncertainty, "float64")
@@ -232,6 +233,6 @@ def _labelled(draws, labels):
 
 
 def _confidence(draws, labels):
-    """Return two arrays (N,): the largest mean probability, and 1.0 if the class with this probability is wrong."""
+    """Return the largest mean probability of each example, and 1.0 for each wrong prediction."""
     mean = draws.mean(axis=0)
     return mean.max(axis=-1), (mean.argmax(axis=-1) != labels).astype("float64")

@@ -1,5 +1,4 @@
-"""Plot alignments and predictions as matplotlib figures (without pyplot and its global state) or interactive Altair
-charts."""
+"""Plot alignments and predictions as matplotlib figures (without pyplot) or interactive Altair charts."""
 
 from keras_vattn.plots.alignment_heat_map import alignment_heat_map
 from keras_vattn.plots.image_attention import image_attention

@@ -19,25 +19,23 @@ def alignment_heat_map(
 ):
     """Plot attention weights as a table of grey cells: one row per target token, one column per source token.
 
-    All panels share one grey scale from 0 (white) to 1 (black), so you can compare them. With `other`, a cell is grey
-    if both weights are equal, red if `weights` is larger, and blue if `other` is larger.
+    All panels share one grey scale from 0 (white) to 1 (black). With `other`, a cell is grey if both weights are equal,
+    red if `weights` is larger, and blue if `other` is larger.
 
     Args:
-        weights: (T, S) array in [0, 1], or a sequence of P arrays for P panels, for instance the weights of several
-            models or samples.
+        weights: (T, S) array in [0, 1], or a sequence of P arrays for P panels.
         source_tokens: List of S strings, or a list of P lists for panels with different sentences.
         target_tokens: List of T strings, or a list of P lists.
         panel_titles: List of P strings, or `None`. Defaults to `None`.
         title: Title of the figure, or `None`. Defaults to `None`.
-        spread: Standard deviations of the weights over samples, with the shape of `weights`, or `None`. Each deviation
-            is shown as an orange circle with proportional area. At 0.5, the circle fills its cell. In a sequence,
-            `None` stands for a panel without circles. Defaults to `None`.
-        panels_per_row: Number of panels in a row. `None` chooses a number that fits on a page. Defaults to `None`.
+        spread: Standard deviations of the weights over samples, with the shape of `weights`, or `None`. The area of an
+            orange circle shows the deviation. At 0.5, the circle fills the cell. In a sequence, `None` stands for a
+            panel without circles. Defaults to `None`.
+        panels_per_row: Number of panels in a row, or `None` for rows that fit on a page. Defaults to `None`.
         path: Path of a PNG file to write (atomically), or `None`. Defaults to `None`.
         dpi: Dots per inch of the file. Defaults to 150.
-        other: A second array of weights for the same cells, with the shape of `weights`, or `None`. For instance,
-            `weights` is a prior and `other` is a posterior. In a sequence, `None` stands for a panel without a second
-            array. Defaults to `None`.
+        other: A second array of weights, such as the weights of the posterior, with the shape of `weights`, or `None`.
+            In a sequence, `None` stands for a panel without a second array. Defaults to `None`.
 
     Returns:
         A `matplotlib.figure.Figure`.
@@ -153,12 +151,12 @@ def alignment_heat_map(
 
 
 def _overlay_colors(weights, other):
-    """Return colours (T, S, 3): red where `weights` is larger, blue where `other` is larger, grey if they are equal."""
+    """Return colours (T, S, 3)."""
     return np.clip(1.0 - np.stack([other, np.maximum(weights, other), weights], axis=-1), 0.0, 1.0)
 
 
 def _optional_panels(name, arrays, count):
-    """Return a list with one array for each of `count` panels, or `None` for a panel without an array."""
+    """Return a list with an array or `None` for each panel."""
     if arrays is None:
         return [None] * count
     if isinstance(arrays, (list, tuple)) and any(array is None for array in arrays):

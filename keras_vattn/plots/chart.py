@@ -2,7 +2,6 @@
 
 from keras_vattn.plots.text import visible
 
-# Use the text colour of the page that contains the chart.
 INK = "currentColor"
 _QUIET = {f"{part}Color": INK for part in ("label", "title", "tick", "domain", "grid")}
 CONFIG = {
@@ -27,18 +26,18 @@ def require_altair():
 
 def styled(chart):
     """Return an Altair chart with the theme `CONFIG`."""
-    # Use SVG, because a canvas does not change its colours when the page switches from light to dark.
+    # A canvas would keep its colours when the page switches from light to dark.
     return chart.properties(usermeta={"embedOptions": {"renderer": "svg"}}).configure(**CONFIG)
 
 
 def number_tokens(tokens):
-    """Return tokens with their positions as prefixes, so that Altair does not merge equal tokens or sort them."""
-    # Altair does not escape data inside a script. A word joiner prevents a token `</script>` from ending the script.
+    """Return tokens with positions as prefixes. Altair would merge equal tokens and sort tokens without a prefix."""
+    # Without the word joiner, a token `</script>` would end the script of the page.
     words = [visible(token).replace("<", "<\N{WORD JOINER}") for token in tokens]
     return [f"{position:05d} {word}" for position, word in enumerate(words)]
 
 
-# Vega expression that removes the position from `datum.value`.
+# The Vega expression that removes the position.
 WITHOUT_NUMBER = "substring(datum.value, 6)"
 
 

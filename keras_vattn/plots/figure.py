@@ -5,7 +5,7 @@ import pathlib
 
 from keras_vattn.plots.text import readable, write
 
-# The palette of Okabe and Ito. Colour-blind readers can distinguish its colours, even in print.
+# The palette of Okabe and Ito, which colour-blind readers can distinguish.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 LINES = ("-", "--", ":", "-.")
@@ -36,7 +36,7 @@ def finish(figure, path, dpi):
         figure.savefig(temporary, dpi=dpi, format="png", facecolor="white")
         os.replace(temporary, path)
     except OSError as error:
-        # Add the file name, because the error for a full disk lacks it.
+        # The error for a full disk lacks the file name.
         error.filename = error.filename or str(path)
         raise
     finally:

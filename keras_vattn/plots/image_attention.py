@@ -4,8 +4,7 @@ from keras_vattn.plots.figure import finish, new_figure, require_matplotlib
 from keras_vattn.plots.text import text_width, write
 from keras_vattn.support.validation import positive_integer
 
-# "Fog", a layer of grey level _FOG, covers regions without attention; a fraction _SEEN of the image shows through.
-# Grey stands out from both dark and white photos.
+# The grey level of the fog over regions without attention, and the fraction of the image that shows through.
 _FOG, _SEEN = 0.38, 0.2
 _OUTLINE = "#E69F00"
 
@@ -24,23 +23,22 @@ def image_attention(
 ):
     """Plot images with attention over regions: attended regions are clear, and grey fog covers the rest.
 
-    The weight of a pixel is the sum of the weights of all regions that contain the pixel. This sum is the probability
-    that the attended region contains the pixel. The fog decreases with the square root of the pixel weight, and
-    vanishes at the largest pixel weight in the figure, so you can compare panels. An outline marks the region with the
-    largest weight, unless several regions tie. The weight of this region is printed below the image.
+    The weight of a pixel is the sum of the weights of all regions that contain the pixel. The fog decreases with the
+    square root of the pixel weight, and vanishes at the largest pixel weight in the figure. An outline marks the region
+    with the largest weight, and the weight is printed below the image. If several regions tie, there is no outline.
 
     Args:
         images: One (H, W, 3) uint8 array for all panels, or a sequence of P arrays, which may differ in size.
         weights: Sequence of P arrays (R,), the weights of the regions in each panel; or one array for one panel.
         boxes: One (R, 4) array for all panels, or a sequence of P arrays, with the corners x0, y0, x1, y1 in [0, 1].
             The box of a region with weight 0, such as padding, may be empty.
-        titles: List of strings, one per panel, such as the generated words; or one per column if `row_labels` are
-            passed. Defaults to `None`.
-        row_labels: List of L strings, or `None`. With labels, the panels fill L rows of P / L panels each, row by row;
-            for instance, weights of the prior above weights of the posterior. Defaults to `None`.
+        titles: List of strings, one per panel, such as the generated words. With `row_labels`, one per column. Defaults
+            to `None`.
+        row_labels: List of L strings, or `None`. With labels, the panels fill L rows of P / L panels each, for instance
+            a row of priors above a row of posteriors. Defaults to `None`.
         title: Title of the figure, or `None`. Defaults to `None`.
-        spread: Standard deviations of the weights over samples, with the shape of `weights`, or `None`. The deviation
-            of the largest weight is printed beside the weight. Defaults to `None`.
+        spread: Standard deviations of the weights over samples, with the shape of `weights`, or `None`. The figure
+            shows the deviation of the largest weight. Defaults to `None`.
         panels_per_row: Number of panels in a row, or `None` for rows that fit on a page. Longer rows continue below, in
             blocks of L rows. Defaults to `None`.
         path: Path of a PNG file to write (atomically), or `None`. Defaults to `None`.
@@ -50,8 +48,8 @@ def image_attention(
         A `matplotlib.figure.Figure`.
 
     Raises:
-        ValueError: If the shapes do not match, a weight is negative or not finite, or a box lies outside [0, 1] or is
-            empty although its weight is positive.
+        ValueError: If the shapes do not match, a weight is negative or not finite, a box lies outside [0, 1], or a box
+            with a positive weight is empty.
         ImportError: If matplotlib is not installed.
 
     Example:
@@ -144,19 +142,18 @@ def _color_bar(figure, brightest, x, top, height):
 
     figure_width, figure_height = figure.get_size_inches()
     axes = figure.add_axes((x, 1.0 - (top + height) / figure_height, 0.15 / figure_width, height / figure_height))
-    # For each weight, the colour bar shows how a white pixel appears in the pictures.
     greys = LinearSegmentedColormap.from_list("fog", [str(_SEEN + (1.0 - _SEEN) * _FOG), "1.0"])
     bar = figure.colorbar(ScalarMappable(PowerNorm(0.5, 0.0, brightest), greys), cax=axes, label="weight")
     bar.set_ticks([0.0, brightest], labels=["0", f"{brightest:.2f}"])
 
 
 def _light(image, weights, boxes):
-    """Return an array (H, W): for each pixel, the sum of the weights of all regions that contain the pixel."""
+    """Return the weights of the pixels, (H, W)."""
     height, width = image.shape[:2]
     light = np.zeros((height, width))
     for weight, (x0, y0, x1, y1) in zip(weights, boxes, strict=True):
         left, top = min(round(x0 * width), width - 1), min(round(y0 * height), height - 1)
-        # Every region covers at least one pixel.
+        # Without `min` and `max`, a small region could contain no pixel.
         light[top : max(round(y1 * height), top + 1), left : max(round(x1 * width), left + 1)] += weight
     return light
 

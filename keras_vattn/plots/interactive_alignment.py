@@ -5,28 +5,26 @@ import numpy as np
 from keras_vattn.plots.chart import INK, WITHOUT_NUMBER, number_tokens, require_altair, selector, styled
 from keras_vattn.plots.figure import COLORS
 
-# Width and height of a cell in pixels.
+# In pixels: the size of a cell, and the maximum width of a row of panels.
 _CELL = 24
-# Maximum width of a row of panels in pixels.
 _ROW = 960
-# A field in this list gets a drop-down list if it has more than one value.
+# A field with more than one value gets a drop-down list.
 _CHOICES = ("example", "layer", "head")
 
 
 def interactive_alignment(weights, source_tokens, target_tokens, spread=None, title=None):
     """Plot attention weights as an interactive chart: one row per target token, one column per source token.
 
-    Notebooks display the chart. It is an interactive version of `keras_vattn.plots.alignment_heat_map`. Larger weights
-    are darker. With `spread`, the area of an orange circle is proportional to the standard deviation; above 0.5, the
-    area stays constant. Hover over a cell to see its numbers. Drop-down lists select a layer or a head.
+    Notebooks display the chart. Larger weights are darker. Hover over a cell to see the numbers. Drop-down lists select
+    a layer or a head. For a static figure, use `keras_vattn.plots.alignment_heat_map`.
 
     Args:
-        weights: Array in [0, 1] of shape (T, S), (heads, T, S) or (layers, heads, T, S); or a dictionary from names,
-            such as "p" and "q", to arrays that are shown side by side.
+        weights: Array in [0, 1] of shape (T, S), (heads, T, S) or (layers, heads, T, S). A dictionary from names, such
+            as "p" and "q", to arrays shows the arrays side by side.
         source_tokens: List of S strings.
         target_tokens: List of T strings.
-        spread: Standard deviations of the weights over samples, with the shape of `weights`; a dictionary may omit some
-            names. Defaults to `None`.
+        spread: Standard deviations of the weights over samples, with the shape of `weights`, or `None`. The area of an
+            orange circle shows the deviation, up to 0.5. A dictionary may omit names. Defaults to `None`.
         title: Title of the chart, or `None`. Defaults to `None`.
 
     Returns:
@@ -63,8 +61,9 @@ def interactive_alignment(weights, source_tokens, target_tokens, spread=None, ti
 
 
 def alignment_chart(pairs):
-    """Return a chart with a drop-down list of sentence pairs, and a dictionary of the data sets to add to the chart.
-    Call `styled` before you add the data sets, because every later change to the chart copies its data.
+    """Return a chart with a drop-down list of sentence pairs, and the data sets to add to the chart.
+
+    Call `styled` first, then add the data sets: every change to a chart copies the data.
 
     Args:
         pairs: List of dictionaries with the keys "title", unique for each pair; "source" and "target", lists of
@@ -102,23 +101,22 @@ def alignment_chart(pairs):
     layers = [layer.encode(tooltip=tooltip) for layer in layers]
     cells = alt.layer(*layers, data=alt.NamedData("cells")).properties(width=alt.Step(_CELL), height=alt.Step(_CELL))
     panels = list(dict.fromkeys(row["panel"] for row in rows))
-    # Use at least two columns, so that p and q are side by side.
+    # With one column, p and q would not be side by side.
     columns = max(2, int(_ROW // (_CELL * np.median([len(row["source"]) for row in rows]) + 20)))
     chart = cells.facet(alt.Facet("panel:N", title=None, sort=panels), columns=min(columns, len(panels)))
     for name, values in choices.items():
-        # Show the panels of the selected example, layer or head. A panel without a value for `name` is always shown.
+        # A panel without a value for `name` is always shown.
         chart = chart.transform_filter(f"!isValid(datum.{name}) || datum.{name} === {name}")
         chart = chart.add_params(selector(name, values))
     chart = chart.transform_flatten(["source", "weight", *(["spread"] if has_spread else [])])
     for name, key in words.items():
         chart = chart.transform_calculate(**{name: WITHOUT_NUMBER.replace("value", key)})
-    # The chart must resize, because sentences differ in length.
+    # Without `resize`, the chart would keep the size of the first sentence.
     return chart.properties(autosize=alt.AutoSizeParams(type="pad", resize=True)), {"cells": rows}
 
 
 def _rows(pair, has_spread):
-    """Return one table row for every target token of every panel, layer and head. A row contains a list of weights and,
-    if `has_spread`, a list of standard deviations (`None` values if the panel has no spread)."""
+    """Return one table row for every target token of every panel, layer and head."""
     source, target, rows = number_tokens(pair["source"]), number_tokens(pair["target"]), []
     for panel, weights in pair["weights"].items():
         weights = np.asarray(weights)
@@ -137,7 +135,7 @@ def _rows(pair, has_spread):
 
 
 def _by_name(argument, arrays, num_targets, num_sources, largest):
-    """Check the arrays. Return a dictionary that maps panel names to arrays; a single array gets the name ""."""
+    """Return a dictionary from panel names to arrays. A single array gets the name ""."""
     arrays = arrays if isinstance(arrays, dict) else {"": arrays}
     arrays = {str(name): np.asarray(array, "float64") for name, array in arrays.items()}
     for array in arrays.values():

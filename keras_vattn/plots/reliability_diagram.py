@@ -3,16 +3,15 @@ from keras_vattn.plots.figure import MARKERS, draw_curves, draws_by_model, finis
 
 
 def reliability_diagram(draws, labels, num_bins=15, title=None, path=None, dpi=150):
-    """Plot the accuracy of predictions against their confidence, the largest probability after averaging the draws.
+    """Plot the accuracy of predictions against the confidence, the largest mean probability.
 
-    Each point shows the mean confidence and the accuracy of a bin of `keras_vattn.metrics.expected_calibration_error`.
-    The area of the marker is proportional to the number of examples in the bin; bins with few examples may be far from
-    the diagonal by chance. Points below the diagonal show that the model is overconfident. The legend shows the
-    calibration error: the mean distance to the diagonal, weighted by the number of examples.
+    Each point shows the mean confidence and the accuracy of a bin. The area of the marker is proportional to the number
+    of examples in the bin. Points below the diagonal show that the model is overconfident. Bins with few examples may
+    be far from the diagonal by chance. The legend shows `keras_vattn.metrics.expected_calibration_error`.
 
     Args:
-        draws: Probabilities (num_samples, N, C); pass a single prediction p as p[None]. To plot one curve per model,
-            pass a dictionary from model names to such arrays.
+        draws: Probabilities (num_samples, N, C). Pass a single prediction p as p[None]. To plot one curve per model,
+            pass a dictionary from model names to arrays.
         labels: Integers (N,).
         num_bins: Number of bins of equal width. Defaults to 15.
         title: Title of the figure, or `None`. Defaults to `None`.
@@ -47,7 +46,7 @@ def reliability_diagram(draws, labels, num_bins=15, title=None, path=None, dpi=1
         shares.append(counts[counts > 0] / counts.sum())
     figure = draw_curves(curves, True, "confidence", "accuracy", title, None, dpi)
     axes = figure.axes[0]
-    # The first line is the diagonal.
+    # `axes.lines[0]` is the diagonal.
     for line, share in zip(axes.lines[1:], shares, strict=True):
         axes.scatter(*line.get_data(), 400.0 * share, color=line.get_color(), marker=line.get_marker(), alpha=0.3)
     return finish(figure, path, dpi)

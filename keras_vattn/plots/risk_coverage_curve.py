@@ -5,14 +5,14 @@ from keras_vattn.plots.figure import draw_curves, draws_by_model, require_matplo
 
 
 def risk_coverage_curve(draws, labels, uncertainty=None, title=None, path=None, dpi=150):
-    """Plot risk (the error rate of the most certain examples) against coverage (the fraction of examples included).
+    """Plot risk (the error rate of the most certain examples) against coverage (their fraction).
 
-    At coverage 1, all examples are included, so the risk is the error rate of the model. The legend shows the area
-    under the curve, `keras_vattn.metrics.risk_coverage_area`.
+    At coverage 1, the risk is the error rate of the model. The legend shows the area under the curve,
+    `keras_vattn.metrics.risk_coverage_area`.
 
     Args:
-        draws: Probabilities (num_samples, N, C); pass a single prediction p as p[None]. To plot one curve per model,
-            pass a dictionary from model names to such arrays.
+        draws: Probabilities (num_samples, N, C). Pass a single prediction p as p[None]. To plot one curve per model,
+            pass a dictionary from model names to arrays.
         labels: Integers (N,).
         uncertainty: Function that maps the probabilities of a model to an array (N,), larger for less certain examples,
             such as `keras_vattn.metrics.mutual_information`. Defaults to minus the largest mean probability.

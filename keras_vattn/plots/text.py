@@ -16,14 +16,14 @@ def label_axis(axis, tokens, size, **options):
 
 
 def write(method, *arguments, **options):
-    """Write text with a matplotlib method. Choose fonts that contain its characters, and do not parse $formulas$."""
+    """Write text with a matplotlib method, in fonts that contain the characters. Do not parse $formulas$."""
     *position, text = arguments
     text = readable(text, longest=None, spaces=False)
     return method(*position, text, parse_math=False, fontfamily=_families(text), **options)
 
 
 def readable(token, longest=_LONGEST_TOKEN, spaces=True):
-    """Return `visible(token)`, with code points such as [4E00] for characters that no installed font contains."""
+    """Return `visible(token)`, with code points such as [4E00] for characters without an installed font."""
     return "".join(
         character if character.isspace() or _font_with(character) else f"[{ord(character):04X}]"
         for character in visible(token, longest, spaces)
@@ -31,7 +31,7 @@ def readable(token, longest=_LONGEST_TOKEN, spaces=True):
 
 
 def visible(token, longest=_LONGEST_TOKEN, spaces=True):
-    """Return a token with visible white space. Long tokens are shortened."""
+    """Return a token with visible white space, cut to `longest` characters."""
     text = unicodedata.normalize("NFC", str(token))
     if longest is not None and len(text) > longest:
         text = text[: longest - 1] + "…"
@@ -56,14 +56,14 @@ def _families(text):
 
 @functools.cache
 def _font_with(character):
-    """Return the family of an installed font (preferably DejaVu Sans) that contains the character, or `None`."""
+    """Return the family of an installed font that contains the character, or `None`."""
     from matplotlib import font_manager
 
     entries = font_manager.fontManager.ttflist
     plain = [entry for entry in entries if (entry.weight, entry.style) in ((400, "normal"), ("normal", "normal"))]
     preference = {"DejaVu Sans": 0}
     for entry in sorted(plain, key=lambda entry: (preference.get(entry.name, 1), "Sans" not in entry.name, entry.name)):
-        # Math fonts map letters to other code points, and Last Resort contains only boxes.
+        # In these fonts, a character may look like another character or a box.
         if entry.name.startswith(("Last Resort", "STIX", "cm")):
             continue
         if ord(character) in _characters(entry.fname):
