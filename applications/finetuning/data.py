@@ -218,7 +218,7 @@ class Encoded:
 
         Args:
             options: `Options`.
-            first_epoch: `None` for one pass in order; an integer for endless shuffled epochs, starting with this one.
+            first_epoch: `None` for one pass in order. An integer is the first of endless shuffled epochs.
         """
         batch_size, lengths = options.fit.batch_size, self.ids.row_lengths().numpy()
         rounded = np.minimum(-(-lengths // MULTIPLE) * MULTIPLE, options.texts.max_length)

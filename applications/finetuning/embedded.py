@@ -70,7 +70,7 @@ def labelled():
     """Return a list of (sentence, topic, tenth) with distinct sentences.
 
     `tenth` is a number from 0 to 9; `TENTHS` lists the tenths of each split. A validation or test sentence is left out
-    if it resembles a training sentence: the Jaccard similarity of their words is at least 3/4.
+    if the Jaccard similarity of its words and the words of a training sentence is at least 3/4.
     """
     topics = {module: topic for topic, modules in TOPICS.items() for module in modules}
     texts = [(topics[name], text) for name, path in _modules() if name in topics for text in texts_of(path, False)]

@@ -12,7 +12,7 @@ from applications.finetuning.tokens import TextEncoder
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 VOCABULARY_SIZE = 2500
-# A constant seed: all runs start from the same pretrained weights.
+# With a constant seed, all runs start from the same pretrained weights.
 SEED = 0
 LENGTH, BATCH, SHARE, LEARNING_RATE = 48, 64, 0.15, 2e-3
 SIZES = {"num_layers": 2, "num_heads": 4, "hidden_dim": 96, "intermediate_dim": 256, "max_sequence_length": 128}

@@ -52,7 +52,7 @@ def set_pretrained_weights(run):
     if options.weights is None:
         weights = pretraining.pretrained_weights(options.pretraining_steps)
         print(f"pretrained: {options.pretraining_steps} steps of predicting masked words", flush=True)
-        # The pretraining has set another seed.
+        # The pretraining has changed Keras's seed.
         keras.utils.set_random_seed(run.options.run.seed)
     else:
         weights = backbone_of(options.weights, dropout=options.backbone_dropout).get_weights()

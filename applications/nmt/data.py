@@ -157,7 +157,7 @@ def encode(options, codec, part, training=False):
     In training:
 
     - Pairs longer than `max_length` tokens are dropped and counted.
-    - Pairs with an empty text raise `InputError`. With `skip_invalid`, they are dropped and counted.
+    - Pairs with an empty text raise `InputError`. With `skip_invalid`, these pairs are dropped and counted.
 
     In other splits, long sentences are truncated.
     """
@@ -167,7 +167,6 @@ def encode(options, codec, part, training=False):
     if not training:
         return encoded
     lengths = np.stack([encoded.sources.lengths, encoded.targets.lengths])
-    # The text "▁" has no tokens.
     is_empty, is_long = lengths.min(axis=0) == 0, lengths.max(axis=0) > options.text.max_length
     if is_empty.any() and not options.text.skip_invalid:
         first = int(is_empty.argmax())

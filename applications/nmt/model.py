@@ -73,7 +73,7 @@ class Model:
         return "soft" if self.objective == "soft" or self.is_continuous else "exact"
 
     def parse(self, name):
-        """Return the `Inference` called `name`; raise `InputError` if the model does not support it."""
+        """Return the `Inference` called `name`; raise `InputError` if the model does not support `name`."""
         if self.is_bayesian and name != "soft":
             raise InputError(f"--inference: {self.title} predicts with the mean attention; pass soft. Received: {name}")
         return Inference.parse(name, self.is_continuous)
@@ -144,7 +144,7 @@ class Models:
             word in nats, (B, T), without the KL.
         encoder: Maps source ids (B, S) to the memory (B, S, D).
         decoder: The `AttentionDecoder`. Its attention computes the scores and the expected context under the prior p.
-        latent: The `CategoricalAttention`, or `None` if the decoder itself samples its attention weights or context.
+        latent: The `CategoricalAttention`, or `None` if the decoder samples attention weights or contexts.
         posterior: Maps "source" and "target" to posterior logits (B, T, S); `None` without an inference network.
         target_embedding: The embedding of the target words, without dropout.
         target_dropout: The dropout of the target embedding.
@@ -201,7 +201,6 @@ def build(options, codec):
         memory = ops.concatenate([words, memory], axis=-1)
     encoder = keras.Model(source, memory, name="encoder")
 
-    # Inference network.
     posterior, posterior_logits = None, None
     if kind.needs_posterior:
         words = source_dropout(source_embedding(source))

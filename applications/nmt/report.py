@@ -85,7 +85,7 @@ def shown(run, part, outputs):
     marked = map(words_with_nats, outputs["sentences"]) if "sentences" in outputs else outputs["hypotheses"]
     for source, reference, text, words in zip(*columns, marked, strict=True):
         samples.append([("source", source), ("reference", reference), ("translation", words)])
-        # Other texts have several right translations.
+        # Other texts may have several right translations.
         if outputs["is_built_in"]:
             samples[-1].append(verdict("" if text == reference else "differs from the reference"))
     return Shown(samples, attention(run, part))
@@ -177,8 +177,8 @@ def bound_of(run, part):
 def controls(translator, run, part):
     """Return the drop in log p if another sentence replaces the source.
 
-    The drop is a mean with a standard error, in nats per sentence. The decoder reads the source only through its
-    attention, so a drop of 0 shows that the attention has no effect.
+    The drop is a mean with a standard error, in nats per sentence. A drop of 0 shows that the
+    attention has no effect, because the decoder reads the source only through the attention.
     """
     costs = []
     for inputs, target in progress(part.training_batches(run.options), "another source"):

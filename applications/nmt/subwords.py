@@ -1,7 +1,7 @@
 """Split text into words or into SentencePiece subwords.
 
-Each encoder is a `TextEncoder` that maps its pieces to words, so that attention weights on pieces can be merged into
-weights on words.
+Each encoder is a `TextEncoder` that also maps pieces to words. `merge_to_words` can then convert attention weights on
+pieces to weights on words.
 
 Shapes: B sentences, T pieces of the longest sentence.
 """
@@ -23,7 +23,7 @@ SPACE_MARK = "▁"
 
 
 class PieceTokenizer(Tokenizer):
-    """Normalises sentences. Splits them into SentencePiece pieces or, without `model`, at white space.
+    """Normalises sentences, and splits sentences into SentencePiece pieces or, without `model`, into words.
 
     Normalisation:
 
@@ -46,7 +46,7 @@ class PieceTokenizer(Tokenizer):
     def normalize(self, strings):
         """Return normalised strings (B,). Normalising the result again changes nothing."""
         strings = tf.strings.unicode_transcode(strings, "UTF-8", "UTF-8", errors="replace")
-        # `lower` would truncate at NUL. The last line replaces spaces that NFKC creates.
+        # `lower` would truncate at NUL, so replace NUL first. The last line replaces spaces that NFKC creates.
         strings = tensorflow_text.normalize_utf8(tf.strings.regex_replace(strings, self._space, " "), "NFKC")
         if self.lowercase:
             # Without NFKC before `lower`, a trademark sign becomes TM. Without NFKC after it, j and a caron stay apart.
@@ -57,8 +57,7 @@ class PieceTokenizer(Tokenizer):
         normalized = self.normalize(strings)
         return tf.strings.split(normalized) if self.model is None else self._pieces(normalized)
 
-    # Setting TensorFlow's seed discards a model that was loaded outside the `tf.function`. A SavedModel could also
-    # store this model more than once.
+    # Do not load the model outside the `tf.function`: setting TensorFlow's seed would discard the model.
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
     def _pieces(self, strings):
         with tf.device("CPU:0"):

@@ -110,8 +110,8 @@ class Models:
         decoder: The `AttentionDecoder`.
         target_embedding: The embedding of the target words.
         logits: The `Output` layer.
-        training: Maps "source" (B, S) and "target_input" (B, T) to logits (B, T, V). For `ved_position`, it also reads
-            "target" (B, T), and returns the objective of each word in nats, (B, T).
+        training: Maps "source" (B, S) and "target_input" (B, T) to logits (B, T, V). For `ved_position`, the
+            model also reads "target" (B, T), and returns the objective of each word in nats, (B, T).
     """
 
     encoder: keras.Model
@@ -143,8 +143,8 @@ class Models:
     def decode(self, source, encoded, embedded, target_input):
         """Run the decoder over all target words, whose vectors are `embedded` (B, T, D)."""
         if "z" in encoded:
-            # T is unknown when the model is built, so ones repeat z. Adding zeros (1, T, 1) could fail: Keras 3.15
-            # treats the zeros as a bias if T equals the width of z.
+            # T is unknown when the model is built, so multiply z by T ones. Adding zeros (1, T, 1) could fail: Keras
+            # 3.15 treats the zeros as a bias if T equals the width of z.
             repeated = ops.expand_dims(encoded["z"], 1) * ops.ones_like(embedded[..., :1])
             embedded = ops.concatenate([embedded, repeated], axis=-1)
         attends = self.decoder.attention is not None

@@ -24,7 +24,6 @@ from applications.ved.model import MODELS
 NUM_ALIGNMENTS = 8
 FIGURES = {f"bleu_{order}": f"BLEU-{order}" for order in range(1, 5)}
 FIGURES |= {"entropy": "entropy (nats)", "dist_1": "Dist-1", "dist_2": "Dist-2"}
-# Metrics in Tables 1, 2 and 4 of Bahuleyan et al. 2018.
 PAPER_TABLES = {1: ("entropy",), 2: tuple(FIGURES), 4: ("bleu_2", "entropy", "dist_1", "dist_2")}
 # Metrics in Figures 4 and 5 of Bahuleyan et al. 2018.
 CURVES = {

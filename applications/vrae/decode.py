@@ -20,7 +20,7 @@ from applications.text.readers import aligned, has_word, read_input
 from applications.text.text import END, PAD, START
 from keras_vattn import decoding, random
 
-# Default number of new sentences, and of sentences per interpolation; batch size.
+# Default number of new sentences, and default number of sentences per interpolation.
 NUM_NEW, NUM_BETWEEN, BATCH = 10, 5, 64
 _CODES, _INTEGER = tf.TensorSpec([None, None], tf.float32), tf.TensorSpec([], tf.int32)
 _SEED = tf.TensorSpec([2], tf.int32)
@@ -60,7 +60,7 @@ class Writer(tf.Module):
     def score(self, texts, num_samples, seed):
         """Return "log_likelihood_bound" (B,) and "num_tokens" (B,), which counts the end token.
 
-        The bound on log p(x), in nats, is importance-weighted. With one sample, it is an estimate of the ELBO.
+        The bound on log p(x), in nats, is importance-weighted. With one sample, the bound is an estimate of the ELBO.
         """
         target_input, target, num_tokens = self.text_encoder.encode_targets(texts, self._max_length)
         log_weights = self.log_weights(self._ids(texts), target_input, target, num_samples, seed)
@@ -153,7 +153,7 @@ class Writer(tf.Module):
         return self.text_encoder.encode(texts, self._max_length)
 
     def _draws(self, layer, seed):
-        """Return a context manager in which `layer` draws samples. For the model lstm, it does nothing."""
+        """Return a context manager in which `layer` draws samples, if the model has latent variables."""
         latent = self._models.value.latent
         return contextlib.nullcontext() if latent is None else keras_vattn.posterior_draws(layer, seed=seed)
 
@@ -186,7 +186,7 @@ class Writer(tf.Module):
         return tf.reduce_sum(tf.where(tf.not_equal(target, PAD), value, 0.0), axis=1)
 
     def _step(self, z, noise=()):
-        """Return the step function for z_enc (N, Z). Without `noise` (N, L, ...), it uses prior means."""
+        """Return the step function for z_enc (N, Z). Without `noise` (N, L, ...), use prior means."""
         models = self._models.value
         memory = models.decoder.prepare_memory()
 

@@ -87,7 +87,7 @@ class Models:
         embedded = self.input_dropout(self.embedding(self.word_dropout(target_input)))
         if z is None:
             return embedded
-        # T may be unknown, so ones repeat z.
+        # T may be unknown, so multiply z by T ones.
         z = ops.expand_dims(ops.cast(z, embedded.dtype), 1)
         return ops.concatenate([embedded, z * ops.ones_like(embedded[..., :1])], axis=-1)
 

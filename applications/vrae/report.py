@@ -65,7 +65,7 @@ CURVES = {
     "val_perplexity": "perplexity without KL, validation",
     "val_mutual_information": "I(x; z_enc), validation",
 }
-# Number of generated sentences, of samples in a report, and of attention maps in a report.
+# Reports show NUM_SAMPLES of the NUM_GENERATED sentences, and NUM_ALIGNMENTS attention maps.
 NUM_GENERATED, NUM_SAMPLES, NUM_ALIGNMENTS = 100, 8, 6
 # Number of decoded points between two sentences. Equal adjacent results are shown once.
 NUM_INTERPOLATED = 65
@@ -115,7 +115,7 @@ def example_of(part):
 
 
 def summary(report):
-    """Return sentences about the quality of the model, and about how much it uses its latent variables."""
+    """Return sentences about the quality of the model, and about the use of the latent variables."""
     lines, counts, controls = [], report.get("grammar"), report.get("controls")
     if counts is None:
         bound = report["likelihood"]["importance_weighted"]
