@@ -98,8 +98,8 @@ def read_planetoid(prefix):
     from test.index; their features are 0, and they have no label.
 
     Returns:
-        Features (N, D); labels (N,), -1 for unknown; edges (E, 2) in the order of the file; and a dictionary from
-        "train", "valid" and "test" to node numbers: the first len(x) nodes, the next 500, and the nodes in test.index.
+        Features (N, D); labels (N,), -1 for unknown; edges (E, 2) in the order of the file; and a dictionary of node
+        numbers. "train" has the first len(x) nodes, "valid" the next 500, and "test" the nodes in test.index.
     """
     parts = {name: read_pickle(f"{prefix}.{name}") for name in (*_ARRAYS, "graph")}
     try:

@@ -17,8 +17,8 @@ class Run:
     Attributes:
         folder: `RunFolder`.
         options: Options of `train`.
-        data: Dictionary from the name of a split ("train", "valid", "test") to the encoded split. Only `train` fills
-            it.
+        data: Dictionary from the name of a split ("train", "valid", "test") to the encoded split. It is empty in all
+            commands except `train`.
         codec: Data fitted on the training split, for instance vocabularies. The codec is a dictionary of plain values,
             stored in codec.json, or an object whose method `save(folder)` writes the files that `load_codec` reads.
         models: The result of `Application.build_models`. Its attribute `training` is the `keras.Model` that is trained.

@@ -89,8 +89,8 @@ class WarmStart(keras.callbacks.Callback):
     """Trains only the inference network for `num_steps` steps, after a warm start of `first` steps.
 
     In these `num_steps` steps, the callback restores `weights` after each update. The optimizer still receives the
-    gradients of `weights`, so its moment estimates remain current. Up to step `first + num_steps`, each epoch's log
-    contains `warm_start`.
+    gradients of `weights`. Without these gradients, the moment estimates would be outdated, and the next update would
+    be too large. Up to step `first + num_steps`, each epoch's log contains `warm_start`.
 
     Args:
         weights: The trainable weights of the generative model.

@@ -92,8 +92,7 @@ class Checkpoint(keras.callbacks.Callback):
         """Copy the epoch, the step, and all variables that both models have, from another model's state.
 
         `state` is a result of `read_state`. `model` must be compiled and have a built optimizer. The history and the
-        seeds
-        are not copied. If `state` lacks a layer's call count, the count is set to `steps_taken`.
+        seeds are not copied. If `state` lacks a layer's call count, the count is set to `steps_taken`.
         """
         record, names, arrays, _ = state
         self.epoch, self.step = record["epoch"], record["step"]

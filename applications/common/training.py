@@ -60,8 +60,7 @@ class TrainingRun(Run):
         """Read and encode the data. Return the training and the validation split.
 
         `fit_codec(options, training_split)` returns the codec of a new run. A resumed run loads its own codec. A run
-        with
-        --start-from loads the codec of the run that --start-from names.
+        with --start-from loads the codec of the run that --start-from names.
         """
         application, options = self.application, self.options
         # The options --embeddings and --weights name no data, so the built-in data may still be used.

@@ -201,8 +201,7 @@ def split_by_group(text, fraction, seed, maximum=None, option="--valid-fraction"
     """Split a `ParallelText` into `(train, held_out)`, without dividing a group.
 
     The pairs remain in order. Groups are visited in random order. A group is held out if the held-out split has space
-    for it. The first group is always held out, even if it is too large. The split depends only on the seed and the
-    text.
+    for it. The first group is always held out, even if it is too large. The split depends only on seed and text.
 
     Args:
         text: `ParallelText`.
