@@ -69,9 +69,9 @@ class Alignment:
         return keys.softmax(perturbed)
 
     def posterior(self, logits, keys):
-        """Return q, a TensorFlow Probability distribution whose event is one weight, or all weights of a query.
+        """Return q, a TensorFlow Probability distribution of the unnormalised weights S.
 
-        The scalars from `at_step` are passed as keyword arguments.
+        An event is one weight, or all weights of a query. The scalars from `at_step` are passed as keyword arguments.
         """
         raise ValueError(
             f"A KL needs the method `posterior`, which {type(self).__name__} does not define: define it, or use "

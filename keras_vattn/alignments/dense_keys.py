@@ -52,7 +52,7 @@ class DenseKeys(Keys):
         num_keys = like.shape[-1]
         if num_keys is None or num_keys > _LONGEST_TABLE:
             return super().of_count(function, like)
-        # Evaluating the function for every row would be slower: there are only S + 1 possible counts.
+        # Without this table, `function` would be evaluated for every row, which is slower.
         counts = [num_keys] if self.valid is None else range(num_keys + 1)
         with tf.init_scope():
             table = function(tf.constant(counts, "float32")).numpy()

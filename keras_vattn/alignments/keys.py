@@ -41,7 +41,7 @@ class Keys:
         raise NotImplementedError(f"{type(self).__name__} does not implement `sum`.")
 
     def max(self, x):
-        """Return the float32 maximum of x over the valid entries of each row, or -3.4e38 without a valid entry."""
+        """Return the float32 maximum of x over the valid entries of each row, or -3.4e38 if none is valid."""
         raise NotImplementedError(f"{type(self).__name__} does not implement `max`.")
 
     def any_valid(self):

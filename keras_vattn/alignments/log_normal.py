@@ -82,7 +82,7 @@ class LogNormal(Alignment):
             return None if floor == 0.0 else keys.of_count(lambda count: count * floor, logits)
 
         def row_floor(count):
-            # The mean of log S over the keys is at most -log(count) - sigma^2 / 2, because E[S] sums to one.
+            # The posterior mean of log S, averaged over the keys, is at most -log(count) - sigma^2 / 2.
             distance = prior.mean + 0.5 * self.sigma**2 + ops.log(ops.maximum(count, 1.0))
             return count * (floor + 0.5 * ops.square(ops.maximum(distance, 0.0) / p.scale))
 

@@ -250,7 +250,7 @@ class GammaPrior(FamilyPrior):
         self._refuse_if_fixed()
 
     def check_on_simplex(self):
-        # Here `beta` has no effect, because it scales all weights of a row by the same factor.
+        # In these cases, `beta` has no effect: it scales all weights of a row by the same factor.
         if not self.reads_keys or self.scale == "paper":
             refuse_unread(self, self.fixed_by, beta=1.0)
 

@@ -234,7 +234,7 @@ class VariationalAlignment:
         return p
 
     def statistics(self, scored, step, num_samples, seed):
-        """Return a dictionary of float32 statistics that measure how random the weights are, one value per query.
+        """Return float32 statistics of how random the weights are, a dictionary with one value per query.
 
         Args:
             scored: An `AlignmentInputs`.
@@ -247,7 +247,7 @@ class VariationalAlignment:
         if scored.posterior_logits is not None:
             statistics["prior_entropy"] = _entropy(self.expected_weights(scored), keys)
         elif scored.log_psi is not None:
-            # Without this softmax, the entropy in a graph would be wrong: there, Psi may sum to one over all nodes.
+            # Without this softmax, the entropy would be wrong in a graph whose Psi sums to one over all nodes.
             statistics["prior_entropy"] = _entropy(keys.softmax(scored.log_psi), keys)
         deviation = self._standard_deviation(scored, expected, step, num_samples, seed)
         statistics["weights_sd"] = ops.divide_no_nan(keys.sum(deviation), keys.count(deviation))

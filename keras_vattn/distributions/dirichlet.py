@@ -49,7 +49,7 @@ def dirichlet_divergence(concentration, prior_concentration, keys):
     )
     row = tuple(keys.spread(x) for x in row)
     divergence = keys.sum(_entries(a, b, prior, row))
-    # Without `stop_gradient`, the gradient of D(A, B) would count twice: `_entries` already includes it.
+    # Without `stop_gradient`, the gradient of D(A, B) would count twice: the gradient of `_entries` includes it.
     divergence -= tf.stop_gradient(_remainder(a_total, log_gamma_bent(b_total), total_relative, total_ratio))
     return ops.maximum(divergence, 0.0)
 
@@ -136,7 +136,7 @@ class Dirichlet(RowDistribution):
 
 def log_gamma_sample(log_concentration, shape, seed):
     """Return draws of log S with the given shape, where S ~ Gamma(exp(log_concentration), 1)."""
-    # A draw from Gamma(a) would underflow for small a. It equals a draw from Gamma(a + 1) times u^(1/a), u uniform.
+    # For a small concentration a, a draw from Gamma(a) would underflow, but a draw from Gamma(a + 1) does not.
     first, second = tfp.split_seed(seed)
     concentration = tf.broadcast_to(bounded_exp(log_concentration), shape)
     log_gamma = random.log_gamma(concentration + 1.0, random.gamma_noise(shape, first))

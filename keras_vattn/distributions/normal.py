@@ -62,7 +62,7 @@ def gaussian_sample(mean, log_scale, noise, temperature=1.0):
 
 
 def diagonal_normal(mean, log_scale=None):
-    """Return N(mean, diag(exp(2 log_scale))), a TensorFlow Probability distribution. An event is the last axis."""
+    """Return the distribution N(mean, diag(exp(2 log_scale))), whose event is the last axis."""
     return tfp.Independent(Normal(mean, log_scale), 1)
 
 

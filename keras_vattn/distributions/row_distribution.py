@@ -155,7 +155,7 @@ def mean_divergence(q, p, keys, seed, num_draws):
 
 
 def drawn_divergence(q, p, keys, seed, noise=None):
-    """Return log q(S) - log p(S) of each row, where S is one draw from q. The mean over draws is KL(q || p).
+    """Return log q(S) - log p(S) of each row for one draw S from q, an unbiased estimate of KL(q || p).
 
     Args:
         q: Distribution with one event per row or one event per weight.
@@ -183,5 +183,5 @@ def drawn_divergence(q, p, keys, seed, noise=None):
 
 
 def _row_values(x, distribution, keys):
-    """Return x if an event is a row. If an event is a single weight, return the sum of x over the keys of each row."""
+    """Return one value per row. If an event is a single weight, sum x over the keys of each row."""
     return x if distribution.event_shape.rank else keys.sum(x)

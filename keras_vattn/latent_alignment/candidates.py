@@ -55,13 +55,13 @@ def make_candidates(pair, objective, alignment, seed, with_baseline):
 
 
 def prediction_log_weights(pair, log_prior, log_posterior, with_baseline):
-    """Return the log weights for averaging the candidates in a prediction, float32 (B, T, K) or (B, T, K + 1).
+    """Return the log weights of the candidates in a prediction, float32 (B, T, K) or (B, T, K + 1).
 
     Args:
         pair: The `Pair` of objective and estimator for this call.
         log_prior: log p of the candidates, (B, T, K).
         log_posterior: log q of the candidates, (B, T, K), or `None`.
-        with_baseline: Whether to append a log weight for the baseline, `LOG_ZERO`. Predictions ignore the baseline.
+        with_baseline: Whether to append `LOG_ZERO`, the log weight of the baseline.
     """
     if pair.estimator != "sample":
         return log_prior
@@ -75,7 +75,7 @@ def prediction_log_weights(pair, log_prior, log_posterior, with_baseline):
 
 
 def mixture(weights, value):
-    """Return a single candidate, sum_s weights[t, s] value[s], (B, T, 1, D), with log p = 0 and without log q."""
+    """Return a single candidate, sum_s weights[t, s] value[s], (B, T, 1, D); its log p, 0; and `None`."""
     weights = ops.cast(weights, value.dtype)
     return matmul(weights, value)[:, :, None], ops.zeros_like(weights[..., :1], "float32"), None
 

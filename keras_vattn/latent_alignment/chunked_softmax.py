@@ -130,7 +130,7 @@ class _Output:
     targets: _Labels | _Votes
 
     def score_rows(self, rows):
-        """Return the log-likelihoods of the targets of some rows, float32 (r,), and the word probabilities (r, V)."""
+        """Return the log-likelihoods of the rows' targets, float32 (r,), and the word probabilities (r, V)."""
         logits = tf.nn.bias_add(tf.matmul(tf.gather(self.inputs, rows), self.kernel), self.bias)
         logits = tf.cast(logits, tf.float32)
         probabilities = tf.nn.softmax(logits)
@@ -147,9 +147,9 @@ class _Output:
         )
 
     def add_rows(self, totals, rows, probabilities, upstream):
-        """Add the gradients of rows (r,), for probabilities (r, V) and upstream gradients (r,), to `totals`."""
+        """Return `totals` plus the gradients of the rows (r,). Probabilities are (r, V), upstream is (r,)."""
         d_inputs, d_kernel, d_bias = totals
-        # Multiplying the logits gradient (r, V) by `upstream` would be slower, because V is much larger than D.
+        # Multiplying the large logits gradient (r, V) by `upstream` would be slower.
         upstream = -tf.cast(upstream, probabilities.dtype)[:, None]
         logits_gradient = self.targets.logits_gradient(probabilities, rows)
         d_rows = upstream * tf.matmul(logits_gradient, self.kernel, transpose_b=True)
@@ -170,7 +170,7 @@ class _Output:
         )
 
     def add_remaining(self, totals, upstream, num_chunks, size):
-        """Recompute the probabilities of rows whose upstream gradient is not 0, and add the gradients of these rows."""
+        """Add the gradients of all rows whose upstream gradient is not 0, with recomputed probabilities."""
         selected = tf.not_equal(upstream, 0.0)
         chunks, num_selected = _selected_first(selected, num_chunks, size)
 
@@ -188,7 +188,7 @@ def _largest(logits, probabilities):
 
 
 def _selected_first(selected, num_chunks, size):
-    """Return row indices (num_chunks, size), selected rows first and padded with 0, and the number of selected rows."""
+    """Return row indices (num_chunks, size), selected rows first, and the number of selected rows."""
     order = _argsort(tf.cast(~selected, tf.int64))
     order = tf.concat([order, tf.zeros((num_chunks * size - tf.shape(order)[0],), tf.int64)], axis=0)
     num_selected = tf.reduce_sum(tf.cast(selected, tf.int64))

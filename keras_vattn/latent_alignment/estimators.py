@@ -29,9 +29,9 @@ def expectation(log_likelihood, log_probability):
 
 
 def score_function(log_likelihood, log_probability, baseline):
-    """Return the mean log-likelihood over samples z_k from q, with an unbiased gradient (Deng et al. 2018, eq. 1).
+    """Return the mean log-likelihood over samples z_k from q, with an unbiased gradient.
 
-    In the formula, sg stops the gradient.
+    See Deng et al. 2018, eq. 1. In the formula, sg stops the gradient.
 
     Formula:
         "result" = 1/K sum_k (log p(y | z_k) + "sg"(log p(y | z_k) - b_k) (log q(z_k) - "sg"(log q(z_k))))
@@ -61,7 +61,7 @@ def importance_weighted(log_likelihood, log_prior, log_posterior):
 
 
 def leave_one_out(log_weights):
-    """Return the baselines b_k of VIMCO (Mnih and Rezende 2016) from log omega (..., K). If K is 1, b is 0.
+    """Return the baselines b_k of Mnih and Rezende 2016 from log omega (..., K). If K is 1, b is 0.
 
     Formula:
         b_k = log (1/K (sum_(j != k) omega_j + (prod_(j != k) omega_j)^(1/(K-1))))
@@ -91,7 +91,7 @@ def wake_sleep(log_likelihood, log_prior, log_posterior):
 
 
 def _log_weights(log_likelihood, log_prior, log_posterior):
-    # Without the parentheses, the likelihood would be lost in rounding where both log probabilities are -1e30.
+    # Without the parentheses, the likelihood would be lost in rounding at masked keys.
     return log_likelihood + (log_prior - log_posterior)
 
 

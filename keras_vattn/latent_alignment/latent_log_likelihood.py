@@ -61,7 +61,6 @@ class LatentLogLikelihood(keras.layers.Layer):
     0.42
     """
 
-    # Not `None` inside `posterior_draws`.
     draws = DRAWS
 
     def __init__(self, objective="elbo", **kwargs):
@@ -138,7 +137,7 @@ class LatentLogLikelihood(keras.layers.Layer):
             return 0.0
         if callable(baseline):
             return baseline(draws)
-        # A baseline that depends on the samples of this call would bias the gradient, so read the average first.
+        # After the update, the average would depend on the samples of this call, which would bias the gradient.
         average = average_of(self.average)
         if training:
             values = ops.mean(ops.stop_gradient(draws), axis=-1)

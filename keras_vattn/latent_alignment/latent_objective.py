@@ -5,7 +5,7 @@ import keras
 
 from keras_vattn.support.validation import boolean, fraction, positive_integer, positive_number
 
-# The first estimator of each objective is its default.
+# The first estimator is the default.
 LEGAL = {
     "soft": ("expected",),
     "marginal": ("enumerate", "top_k"),

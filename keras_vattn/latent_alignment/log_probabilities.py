@@ -45,13 +45,13 @@ def gather_entries(x, index):
 
 
 def most_probable(log_probability, top_k):
-    """Return int64 indices (B, T, K) of the K = min(top_k, S) most probable keys of each row of (B, T, S)."""
+    """Return the indices of the K = min(top_k, S) most probable keys, int64 (B, T, K), from (B, T, S)."""
     num_keys = ops.shape(log_probability)[-1]
     count = min(top_k, num_keys) if isinstance(num_keys, int) else tf.minimum(top_k, num_keys)
     return tf.cast(tf.math.top_k(log_probability, count).indices, tf.int64)
 
 
 def renormalised(log_probability):
-    """Return log probabilities (B, T, K) of probabilities that sum to 1. Masked keys keep `LOG_ZERO`."""
+    """Return normalised log probabilities (B, T, K). Masked keys keep `LOG_ZERO`."""
     total = ops.logsumexp(log_probability, axis=-1, keepdims=True)
     return ops.where(is_possible(log_probability), log_probability - total, LOG_ZERO)

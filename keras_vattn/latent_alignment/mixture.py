@@ -61,7 +61,7 @@ def mixture_log_probabilities(inputs, kernel, bias, log_weights, chunk_size):
                     tf.tensor_scatter_nd_update(d_log_weights, [[chunk]], d_weights[None]),
                 )
 
-            # In half precision, TensorFlow would have no GPU kernel for the updates.
+            # TensorFlow has no GPU kernel for these updates in half precision.
             start = tuple(tf.zeros_like(x, tf.float32) for x in (input_chunks, kernel, bias, log_weights_chunks))
             d_inputs, d_kernel, d_bias, d_log_weights = _loop_over(num_chunks, add_chunk, *start)
             d_inputs = tf.cast(_from_chunks(d_inputs, num_rows), inputs.dtype)

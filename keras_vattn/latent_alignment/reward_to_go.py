@@ -118,7 +118,7 @@ class RewardToGo(keras.layers.Layer):
         return value
 
     def _gradient_terms(self, value, weights, logits, value_mask, baseline_log_likelihood, mask):
-        """Return zeros (B, T) whose gradient is the score-function gradient plus the gradient of the entropies."""
+        """Return zeros (B, T) whose gradient is the missing gradient."""
         weights = ops.cast(weights, "float32")
         largest = ops.max(weights, axis=-1)
         tf.debugging.Assert(
@@ -143,7 +143,7 @@ class RewardToGo(keras.layers.Layer):
             return _to_go(_zero_masked(ops.cast(baseline_log_likelihood, "float32"), mask))
         if self.average is None:
             return 0.0
-        # A baseline that depends on the samples of this call would bias the gradient, so read the average first.
+        # After the update, the average would depend on the samples of this call, which would bias the gradient.
         average = average_of(self.average)
         update_average(self.average, ops.stop_gradient(value), mask, self.baseline_decay)
         return average * _to_go(_zero_masked(ops.ones_like(value), mask))

@@ -144,7 +144,7 @@ class TokenLogLikelihood(FeatureInputs, keras.layers.Layer):
         row_mask = None if word_mask is None else word_mask[..., None]
         if candidates_mask is not None:
             possible = ops.cast(candidates_mask, "bool")
-            # If all candidates of a word are masked, all candidates count, as in `LatentLogLikelihood`.
+            # If all candidates of a word are masked, `LatentLogLikelihood` uses all of them.
             row_mask = both(row_mask, ops.logical_or(possible, ~ops.any(possible, axis=-1, keepdims=True)))
         if row_mask is not None:
             # Masked inputs may be NaN.
@@ -163,8 +163,7 @@ class TokenLogLikelihood(FeatureInputs, keras.layers.Layer):
             log_weights = ops.reshape(log_weights, (num_words, num_candidates))
             result = mixture_log_probabilities(rows, *self._weights(), log_weights, chunk_size)
             return ops.reshape(result, (*axes, self.vocabulary_size))
-        # With another order, the rows of the baseline (the last candidate) would not be contiguous, so no block of rows
-        # could be skipped.
+        # In the original order, the rows of the baseline candidate would not be contiguous, and could not be skipped.
         rows = ops.reshape(ops.transpose(rows, (1, 0, 2)), (num_candidates * num_words, width))
         if word_mask is not None:
             targets = ops.where(word_mask[..., None] if weighs_words else word_mask, targets, 0)

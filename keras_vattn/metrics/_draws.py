@@ -6,7 +6,7 @@ SUM_TOLERANCE = 1e-3
 
 
 def probabilities(draws, min_draws=1):
-    """Return sampled probabilities as float64 (M, N, C) that sum to 1 over the classes, or raise ValueError."""
+    """Return sampled probabilities as float64 (M, N, C) that sum to 1, or raise ValueError."""
     draws = np.asarray(draws)
     if draws.ndim != 3 or draws.shape[0] < min_draws or draws.shape[1] < 1 or draws.shape[2] < 2:
         at_least = f"at least {min_draws} draw{'s' * (min_draws > 1)}, 1 example and 2 classes"

@@ -4,7 +4,7 @@ import tensorflow as tf
 
 
 def predictive_statistics(draws):
-    """Return the mean, predictive entropy and mutual information of sampled probabilities (S, ..., C), in nats."""
+    """Return the mean, entropy and mutual information of sampled probabilities (S, ..., C), in nats."""
     mean = tf.reduce_mean(draws, axis=0)
     total = entropy(mean)
     information = tf.maximum(total - tf.reduce_mean(entropy(draws), axis=0), 0.0)

@@ -166,7 +166,7 @@ def _variance(x):
 
 
 def _p_value(difference, variance, num_draws, freedom):
-    """Return the two-sided p-values of t-tests. If the variance is 0, p is 1 for equal means and 0 otherwise."""
+    """Return the two-sided p-values of t-tests. Without variance, p is 1 for equal means, else 0."""
     scale = np.sqrt(variance / num_draws)
     varies = scale > 0
     with np.errstate(over="ignore"):

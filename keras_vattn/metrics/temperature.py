@@ -49,7 +49,7 @@ def fit_temperature(logits, labels):
         )
     logits = logits if logits.ndim == 3 else logits[None]
     labels = _draws.class_labels(labels, *logits.shape[1:])
-    # After this subtraction, log p(label) is -logsumexp(logits).
+    # Now log p(label) is -logsumexp(logits).
     logits = logits - logits[:, np.arange(len(labels)), labels, None]
 
     def loss(log_temperature):

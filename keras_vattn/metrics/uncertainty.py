@@ -108,9 +108,9 @@ def expected_calibration_error(draws, labels, num_bins=15):
 
 
 def confidence_bins(draws, labels, num_bins):
-    """Return the number of examples, the mean confidence and the accuracy of each bin, three arrays (num_bins,).
+    """Return the number of examples, the mean confidence and the accuracy of each bin.
 
-    Empty bins have 0 in all three arrays.
+    The results are three arrays (num_bins,), with 0 for empty bins.
     """
     num_bins = positive_integer("num_bins", num_bins)
     confidence, errors = _confidence(*_labelled(draws, labels))

@@ -31,13 +31,13 @@ def styled(chart):
 
 
 def number_tokens(tokens):
-    """Return tokens with positions as prefixes. Altair would merge equal tokens and sort tokens without a prefix."""
+    """Return tokens with positions as prefixes. Altair would merge and sort tokens without a prefix."""
     # Without the word joiner, a token `</script>` would end the script of the page.
     words = [visible(token).replace("<", "<\N{WORD JOINER}") for token in tokens]
     return [f"{position:05d} {word}" for position, word in enumerate(words)]
 
 
-# The Vega expression that removes the position.
+# The Vega expression removes the position.
 WITHOUT_NUMBER = "substring(datum.value, 6)"
 
 
