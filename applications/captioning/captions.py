@@ -1,7 +1,7 @@
 """Read image captions from a JSON file in the format of COCO or of the Karpathy splits.
 
-A reader checks the whole file before it returns; an `InputError` names the file and the position of the error. Files
-may end in ``.gz``; a leading byte-order mark is dropped.
+Files may end in ``.gz``. A reader checks the whole file before it returns. An `InputError` names the file and the
+position of the error.
 """
 
 import collections
@@ -26,8 +26,10 @@ SPLITS = {"train": "train", "restval": "train", "val": "valid", "test": "test"}
 
 @dataclasses.dataclass
 class Captions:
-    """Image ids, and a list of captions for each image. `skipped` counts the captions that were skipped because
-    they have no words; `uncaptioned` counts the images that were skipped because they have no captions."""
+    """Image ids, and a list of captions for each image.
+
+    `skipped` counts captions without words. `uncaptioned` counts images without captions. Both are left out.
+    """
 
     ids: list
     captions: list
@@ -39,11 +41,10 @@ class Captions:
 
 
 def read_parts(paths):
-    """Return a dictionary that maps each split to its `Captions`, in the order train, valid, test.
+    """Return a dictionary from each split to its `Captions`, in the order train, valid, test.
 
-    `paths` maps each split to a file or `None`. A COCO file contains one split; a Karpathy file contains all. If
-    the training file is a Karpathy file, it also provides the splits that have no file. The numbers of skipped captions
-    and images are printed to standard error.
+    `paths` maps each split to a file or `None`. A COCO file contains one split. A Karpathy file contains all splits. If
+    the training file is a Karpathy file, it also provides the splits that have no file.
     """
     contents = {part: _read(paths[part], part) for part in PARTS if paths.get(part) is not None}
     parts = {}
@@ -91,7 +92,7 @@ class _SplitImage(TypedDict):
 
 
 def _read(path, part):
-    """Return a dictionary from each split in a file to its `Captions`. A COCO file has only the split `part`."""
+    """Return a dictionary from each split in a file to its `Captions`; `part` is the split of a COCO file."""
     content = read_json(path)
     if isinstance(content, dict) and "annotations" in content:
         images = [image_id(image["id"]) for image in json_entries(path, content, "images", _CocoImage, LAYOUTS)]
@@ -106,8 +107,6 @@ def _read(path, part):
 
 
 def _captions(path, images, pairs):
-    """Return the `Captions` for pairs (image, caption). Captions without words and images without captions are skipped
-    and counted."""
     captions_of = {image: [] for image in images}
     if len(captions_of) < len(images):
         repeated = [image for image, count in collections.Counter(images).items() if count > 1]

@@ -20,13 +20,12 @@ from applications.vision.program import Codec
 from applications.vision.program import load_codec as load_codec  # imported by the commands from here
 
 CAPTIONS_PER_SCENE = 3
-# Side length of rendered scenes in pixels.
 SCENE_SIZE = 48
 
 
 @dataclasses.dataclass
 class Part:
-    """Captions with their images and, if the images are rendered, the `Scene` of each image."""
+    """Captions and their images. If the images are rendered, `scenes` contains the `Scene` of each image."""
 
     captions: Captions
     sources: Sources
@@ -53,7 +52,7 @@ def read(options):
 
 
 def read_other(options, evaluation):
-    """Return a `Part` with the captions in the file `--captions` of `evaluate`, or `None` without this option."""
+    """Return a `Part` with the captions in the file `--captions` of `evaluate`. Without this option, return `None`."""
     if evaluation.captions is None:
         return None
     captions = read_parts({"test": evaluation.captions})["test"]
@@ -67,13 +66,13 @@ def sources_of(options):
 
 
 def words_of(captions):
-    """Return the list of words of each caption. Punctuation is removed, as in the published splits."""
+    """Return the list of words of each caption, without punctuation."""
     tokens = Tokenizer().token_lists(captions)
     return [[token for token in row if any(character.isalnum() for character in token)] for row in tokens]
 
 
 def words_of_images(captions):
-    """Return a dictionary from the id of each image to the words in all captions of this image."""
+    """Return a dictionary from the id of each image to the words in all captions of the image."""
     words = [[word for row in words_of(texts) for word in row] for texts in captions.captions]
     return dict(zip(captions.ids, words, strict=True))
 
@@ -116,7 +115,6 @@ class EncodedPart(Part):
         return len(self.rows)
 
     def num_batches(self, batch_size):
-        """Return the number of batches per epoch."""
         return num_array_batches(self.target, batch_size)
 
     def batches(self, options, first_epoch=None):

@@ -21,8 +21,11 @@ from keras_vattn import decoding
 
 
 class Captioner(ImageModule):
-    """Exports the endpoints `generate`, `sample` and, if the attention is stochastic, `uncertain`. The command
-    `evaluate` calls `search`, `read` and `written`. By default, `num_beams` is the value in the run's options."""
+    """Exports the endpoints `generate`, `sample` and, if the attention is stochastic, `uncertain`.
+
+    The command `evaluate` calls `search`, `read` and `written`. By default, `num_beams` is the value in the run's
+    options.
+    """
 
     def __init__(self, run, num_beams=None):
         super().__init__("captioner", run, run.models.training)
@@ -43,11 +46,11 @@ class Captioner(ImageModule):
         self.read = Untracked(in_graph(*specs)(self._read))
 
     def texts(self, ids):
-        """Decode ids (B, T) to captions, using at most the first `max_length` ids of each row."""
+        """Decode ids (B, T) to captions of at most `max_length` words."""
         return self.text_encoder.decode(ids[:, : self._max_length])
 
     def _generate(self, regions, num_regions):
-        """Return captions (B,), attention weights (B, T, R), and log p of each caption with its end token, in nats."""
+        """Return captions (B,), their log p with the end token in nats (B,), and attention weights (B, T, R)."""
         best = self._search(regions, num_regions)
         return {"captions": self.texts(best["ids"])} | {name: best[name] for name in ("log_probabilities", "weights")}
 
@@ -62,7 +65,7 @@ class Captioner(ImageModule):
         return {name: x[:, 0] for name, x in beams.items()}
 
     def _sample(self, regions, num_regions, num_samples, seed):
-        """Return captions (B, S) with sampled words; a stochastic attention also samples its weights."""
+        """Return captions (B, S) with sampled words and, if the attention is stochastic, sampled weights."""
         with tf.control_dependencies([tf.debugging.assert_positive(num_samples, "num_samples must be positive")]):
             memory, mask = (tf.repeat(x, num_samples, axis=0) for x in self._memory(regions, num_regions))
         seed, num_rows = keras_vattn.random.as_seed(seed), tf.shape(memory)[0]
@@ -77,8 +80,10 @@ class Captioner(ImageModule):
         return {"captions": tf.reshape(self.texts(samples["ids"]), [tf.shape(regions)[0], num_samples])}
 
     def _uncertain(self, regions, num_regions, num_samples=None, seed=None):
-        """Return the captions of `generate` (B,), their words with the end token (B, T), and the metrics of
-        `uncertainty_of`. Without `num_samples`, the metrics are computed at the mean weights only."""
+        """Return captions (B,), their words with the end token (B, T), and the metrics of `uncertainty_of`.
+
+        Without `num_samples`, the metrics are computed at the mean weights.
+        """
         models, ids = self._models.value, self._search(regions, num_regions)["ids"]
         draws = () if num_samples is None else (self.noise.value, num_samples, seed)
 
@@ -89,8 +94,10 @@ class Captioner(ImageModule):
         return written | uncertainty_of(log_words, ids, *draws)
 
     def written(self, regions, num_regions, num_draws, seed):
-        """Return captions with their uncertainty, in the format of `written_of`. If `num_draws` is 0, the
-        metrics are computed at the mean weights only."""
+        """Return captions with their uncertainty, in the format of `written_of`.
+
+        If `num_draws` is 0, the metrics are computed at the mean weights.
+        """
         if num_draws and self.noise.value is not None:
             captions = self._under_draws(regions, num_regions, num_draws, seed)
         else:
@@ -98,7 +105,7 @@ class Captioner(ImageModule):
         return written_of(captions.pop("captions").numpy(), captions.pop("words").numpy(), captions)
 
     def written_about(self, features, boxes, num_regions, num_draws, seed):
-        """Return the result of `written` for images whose region features are already computed."""
+        """Return the result of `written`, given region features instead of region inputs."""
         inputs = self._regions.value.inputs(features, boxes)
         return self.written(*self._padded(inputs, num_regions), num_draws, seed)
 
@@ -106,8 +113,10 @@ class Captioner(ImageModule):
         return self._models.value.encoder(regions), region_mask(num_regions, regions.shape[1])
 
     def _steps(self, memory, mask, num_beams=1, noise=None):
-        """Return the initial state and the step function of a search over memory (B, R, units). Each step reads
-        `num_beams` states per image. `noise` (B, T, ...), if any, contains the noise of all steps."""
+        """Return the initial state and the step function of a search over memory (B, R, units).
+
+        Each step reads `num_beams` states per image. `noise` (B, T, ...) is the noise of all steps.
+        """
         models = self._models.value
         start = models.decoder.start(tf.shape(memory)[0], models.decoder.prepare_memory(memory, mask))
         memory, mask = (tf.repeat(x, num_beams, axis=0) for x in (memory, mask))
@@ -124,8 +133,11 @@ class Captioner(ImageModule):
         return start, step
 
     def _read(self, regions, num_regions, target_input, target):
-        """Return the "log_likelihood" (B, T) of the target words (nats; 0 at padding) and mean "weights" (B, T, R).
-        For latent regions, sum p(word, region) over regions and return "posterior" (B, T, R), p(region | word)."""
+        """Return "log_likelihood" of the target words, (B, T) in nats, and mean "weights" (B, T, R).
+
+        The log-likelihood is 0 at padding. With latent regions, it is summed over regions, and "posterior" (B, T, R)
+        contains p(region | word).
+        """
         models = self._models.value
         decoded, memory, mask = models.decode(regions, num_regions, target_input, target)
         hidden, log_prior = models.emission.candidates(decoded, memory, mask)
@@ -139,7 +151,10 @@ class Captioner(ImageModule):
 
 
 def generate(run, options):
-    """Yield a caption of the image that each input line names; add the uncertainty if the options request it."""
+    """Yield a caption of the image that each input line names.
+
+    If the options request the uncertainty, the output contains the uncertainty as well.
+    """
     names = [line.strip() if has_word(line) else "" for line in read_input(options, is_text=False)]
     captioner = Captioner(run)
 

@@ -18,8 +18,7 @@ from applications.common.errors import InputError
 FIGURES = ("bleu_1", "bleu_2", "bleu_3", "bleu_4", "rouge_l", "cider", "meteor")
 PTB, RULES = "PTBTokenizer", "rules without Java"
 
-# Matches the tokens of Stanford's PTBTokenizer, without punctuation. The tokens differ for only 9 of the 25,014
-# captions of COCO val2017.
+# Tokens of Stanford's PTBTokenizer, without punctuation; only 9 of the 25,014 captions of COCO val2017 differ.
 _TOKEN = re.compile(
     r"""<\w+> | -[lr][rsc]b-                              # <unk>, replaced brackets
       | \d+(?:[.,:]\d+)+                                  # 3.5, 10:30
@@ -38,8 +37,8 @@ def caption_metrics(hypotheses, references, java=True):
     """Return corpus BLEU-1 to BLEU-4, ROUGE-L, CIDEr-D and METEOR 1.5, as pycocoevalcap computes them.
 
     CIDEr takes document frequencies of n-grams from `references`, so the CIDEr of a single image is 0. Stanford's
-    PTBTokenizer splits captions into lower-case tokens without punctuation. This tokenizer and METEOR need Java.
-    Without Java, `rule_tokens` replaces the tokenizer, METEOR is skipped, and a warning is printed to standard error.
+    PTBTokenizer splits captions into lower-case tokens without punctuation. PTBTokenizer and METEOR need Java. Without
+    Java, `rule_tokens` replaces PTBTokenizer, METEOR is skipped, and a warning is printed to standard error.
 
     Args:
         hypotheses: One caption per image; a caption may be empty.
@@ -65,7 +64,7 @@ def caption_metrics(hypotheses, references, java=True):
     report = {"num_images": len(hypotheses), "num_empty": hypotheses.count(""), "tokenizer": PTB if has_java else RULES}
     truth, written = dict(enumerate(references)), {row: [text] for row, text in enumerate(hypotheses)}
     rouge = Rouge()
-    # Set ROUGE-L of an empty caption to 0, because the scorer would return 1 if a reference is also empty.
+    # If a caption and a reference were both empty, the scorer would return 1.
     rouges = [rouge.calc_score([x], y) if x else 0.0 for x, y in zip(hypotheses, references)]
     bleus, _ = Bleu(4).compute_score(truth, written, verbose=0)
     values = [*bleus, np.mean(rouges), Cider().compute_score(truth, written)[0]]
@@ -86,8 +85,8 @@ def cider_of_images(hypotheses, references, java=True):
 def _tokenized(hypotheses, references, java):
     tokens = _ptb_tokens if java else rule_tokens
     hypotheses = tokens([" ".join(caption.split()) for caption in hypotheses])
-    # Tokenise references separately from hypotheses, as pycocoevalcap does, because PTBTokenizer reads the next line to
-    # decide whether a full stop ends a sentence.
+    # PTBTokenizer reads the next line to decide whether a full stop ends a sentence. So tokenise references separately
+    # from hypotheses, as pycocoevalcap does.
     tokenized = iter(tokens([" ".join(caption.split()) for row in references for caption in row]))
     return hypotheses, [list(itertools.islice(tokenized, len(row))) for row in references]
 
@@ -101,7 +100,7 @@ def require_pycocoevalcap():
 
 
 def rule_tokens(captions):
-    """Tokenise captions without Java; return the tokens of each caption joined by spaces."""
+    """Return the tokens of each caption, joined by spaces, without Java."""
     tokens = (_TOKEN.findall(caption.lower().replace("’", "'")) for caption in captions)
     return [" ".join(_BRACKETS.get(token, token) for token in row) for row in tokens]
 
@@ -109,8 +108,8 @@ def rule_tokens(captions):
 def pointing(weights, cells, words, kinds):
     """Return the fraction of words for which the attention points at the region described by the word.
 
-    The attention points at the region with the largest weight. If n regions tie, and the correct region is one of them,
-    the word counts as 1/n. Equal weights therefore score exactly the chance level 1/R.
+    The attention points at the region with the largest weight. If n regions have this weight, each of them counts as
+    1/n. Equal weights therefore score exactly the chance level 1/R.
 
     Args:
         weights: For each caption, an array (T, R) with the weights of each word.
@@ -135,8 +134,8 @@ def pointing(weights, cells, words, kinds):
     }
 
 
-# The Java calls in pycocoevalcap write files into the folder of the package, never stop Java, and wait forever if Java
-# has ended. The functions below replace these calls.
+# These functions replace the Java calls in pycocoevalcap, which never stop Java, wait forever if Java has ended, and
+# write files into the folder of the package.
 
 
 def _ptb_tokens(captions):
@@ -149,7 +148,6 @@ def _ptb_tokens(captions):
 
 
 def _meteor(hypotheses, references):
-    """Return the corpus METEOR. One Java call computes the statistics of each caption, and another the score."""
     from pycocoevalcap.meteor import meteor
 
     jar = pathlib.Path(meteor.__file__).with_name(meteor.METEOR_JAR)
@@ -157,7 +155,6 @@ def _meteor(hypotheses, references):
     rows = [(*sentences, hypothesis) for hypothesis, sentences in zip(hypotheses, references)]
     lines = [" ||| ".join(("SCORE", *(sentence.replace("|||", " ") for sentence in row))) for row in rows]
     statistics = _java("METEOR", options, lines)
-    # METEOR prints a score per caption, then the corpus score.
     scores = _java("METEOR", options, [" ||| ".join(("EVAL", *statistics))], len(rows) + 1)
     try:
         return float(scores[-1])
@@ -166,14 +163,14 @@ def _meteor(hypotheses, references):
 
 
 def _java(name, options, lines, num_outputs=None):
-    """Run a Java program and return its output lines; `num_outputs` defaults to the number of input lines."""
+    """Return the output lines of a Java program, by default one line per input line."""
     command = ["java", "-Dfile.encoding=UTF-8", *map(str, options)]
     content, text = "".join(f"{line}\n" for line in lines), {"encoding": "utf-8", "errors": "replace"}
     result = subprocess.run(command, input=content, capture_output=True, **text)
     outputs, expected = result.stdout.splitlines(), len(lines) if num_outputs is None else num_outputs
     if result.returncode or len(outputs) != expected:
         messages = result.stderr.splitlines()
-        # Java prints remarks about its options before the error message, and a stack trace after the message.
+        # Java prints the error message between remarks about options and a stack trace.
         error = next((line for line in messages if "Error" in line or "Exception" in line), " ".join(messages))
         raise InputError(
             f"java: {name}: expected {expected} lines and exit status 0. "

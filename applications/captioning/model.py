@@ -1,6 +1,10 @@
 """Build Att2in (Rennie et al. 2017), with attention as in Xu et al. 2015, Deng et al. 2018 or Fan et al. 2020.
 
-Let y_t be a word of the caption, x_r a region and p(r) = softmax_r w^T tanh(W_1 h_{t-1} + W_2 x_r). Training maximises
+For word y_t of a caption, h_t is the state of the LSTM, x_r are the features of region r, and p(r) is the attention:
+
+    p(r) = softmax_r w^T tanh(W_1 h_{t-1} + W_2 x_r)
+
+Each model maximises one of these objectives:
 
     soft         sum_t log p(y_t | h_t), h_t = LSTM(y_{t-1}, E_p[x])
     hard         E sum_t log p(y_t | h_t), h_t = LSTM(y_{t-1}, x_r), r ~ p (score-function gradient)
@@ -8,7 +12,9 @@ Let y_t be a word of the caption, x_r a region and p(r) = softmax_r w^T tanh(W_1
     wc, lc       E_q sum_t log p(y_t | h_t) - KL(q || prior), h_t = LSTM(y_{t-1}, E_w[x]), w ~ q, Weibull or lognormal
     gaussian     E sum_t log p(y_t | h_t), h_t = LSTM(y_{t-1}, sum_r w_r x_r), w_r ~ Normal(p(r), sigma^2)
 
-The model returns the objective of each word t, (B, T), without the KL. The attention layer adds the KL to the loss.
+E_p[x] is the mean of x_r with the weights p(r). In wc and lc, the weights w are sampled from the distribution q.
+
+The model returns the objective of each word, (B, T), without the KL. The attention layer adds the KL to the loss.
 
 Shapes: B captions, T words with the end token, R regions of width D, K candidates for the latent region, V words in the
 vocabulary.
@@ -34,8 +40,8 @@ class Model:
         title: Name of the model in the paper.
         alignment: Distribution of the decoder's attention weights: "hard", "weibull", "lognormal" or "gaussian";
             `None` for softmax.
-        feeding: Context vector that the decoder reads: "sampled", or "expected" (the mean over the regions under p).
-        is_marginal: Whether each word has a latent region. If so, the likelihood of the word sums over all regions.
+        feeding: Context vector that the decoder reads: "sampled", or "expected" (the mean over the regions).
+        is_marginal: Whether the likelihood of a word is a sum over regions.
         published: Values of `AlignmentOptions` that the paper states for this model.
     """
 
@@ -85,7 +91,7 @@ class Models:
         return {"generative": sum(math.prod(weight.shape) for weight in self.training.trainable_weights)}
 
     def decode(self, regions, num_regions, target_input, target):
-        """Run the decoder over captions; return its outputs, the memory (B, R, units) and the region mask (B, R)."""
+        """Run the decoder over captions. Return its outputs, the memory (B, R, units) and the region mask (B, R)."""
         memory, mask = self.encoder(regions, training=False), region_mask(num_regions, regions.shape[1])
         embedded = self.embedding(target_input, training=False)
         masks = {"inputs_mask": ops.not_equal(target, PAD), "memory_mask": mask}
@@ -128,7 +134,7 @@ def build(options, codec):
         log_likelihood = emission.words(hidden, target, candidates_mask=mask[:, None])
         bound = keras_vattn.LatentLogLikelihood("marginal", name="bound")(log_likelihood, log_prior)
     elif kind.alignment == "hard":
-        # Stack the state that gives log p(y) and the state that gives the baseline, so that both share a dropout mask.
+        # Without the stack, log p(y) and its baseline would get different dropout masks.
         states = [decoded["hidden"], *([ops.stop_gradient(decoded["expected"])] if is_self_critical else [])]
         log_likelihood = emission.words(emission.dropout(ops.stack(states, axis=2)), target)
         average = "moving_average" if alignment.baseline == "moving_average" else None
@@ -171,9 +177,12 @@ class GaussianWeights(keras_vattn.Alignment):
 
 
 class Emission:
-    """Computes p(y | h) = softmax W_v dropout(h) or, with a latent region x, softmax W_v dropout(tanh(W_h h + W_x x)).
+    """Computes the probability of a word y, given the decoder's state h and, if the model has one, the latent region x.
 
-    For each word, one dropout mask is used for all candidate regions.
+        p(y | h) = softmax W_v dropout(h)
+        p(y | h, x) = softmax W_v dropout(tanh(W_h h + W_x x))
+
+    All candidate regions of a word share one dropout mask.
     """
 
     def __init__(self, options, vocabulary_size):
@@ -186,8 +195,10 @@ class Emission:
         self.words = keras_vattn.TokenLogLikelihood(vocabulary_size, ignore_class=PAD, name="words")
 
     def candidates(self, decoded, memory, mask):
-        """Return the states that predict words, (B, T, K, units), and log p of the K candidate regions, (B, T, K).
-        Without a latent region, K is 1 and log p is `None`. With a latent region, `decoded` must contain `"logits"`."""
+        """Return the states that predict words, (B, T, K, units), and log p of K regions, (B, T, K).
+
+        Without a latent region, K is 1, and log p is `None`. With a latent region, `decoded` must contain "logits".
+        """
         hidden = decoded["hidden"]
         if self.latent is None:
             return self.dropout(hidden[:, :, None]), None
@@ -196,7 +207,8 @@ class Emission:
         return self.dropout(hidden), latent["log_prior"]
 
     def log_words(self, decoded, memory, mask):
-        """Return log p of every word in the vocabulary, (B, T, V). p is summed over the latent regions, if any."""
+        """Return log p of every word in the vocabulary, (B, T, V). If the model has a latent region, p is summed over
+        the regions."""
         hidden, log_prior = self.candidates(decoded, memory, mask)
         log_weights = ops.zeros_like(hidden[..., 0], "float32") if log_prior is None else log_prior
         return self.words(hidden, log_weights=log_weights)
@@ -204,14 +216,14 @@ class Emission:
 
 @keras.saving.register_keras_serializable(package="applications.captioning")
 class SelfCriticalDecoder(keras_vattn.AttentionDecoder):
-    """A decoder that also returns `"expected"` (B, T, units): the states computed from expected contexts.
+    """A decoder that also returns "expected" (B, T, units), the states that expected contexts give.
 
-    In training, the decoder runs a second time, with `training=False`, to compute these states. The model cannot call
-    the layer twice instead, because a functional model passes the same `training` to every call.
+    In training, the decoder runs a second time, with `training=False`, to compute these states. Two calls of the layer
+    in a functional model would both get the same `training`.
     """
 
     def build(self, inputs_shape, memory_shape):
-        # This override has two arguments, because Keras matches the arguments of `build` and `call`.
+        # Keras matches the argument names of `build` and `call`, so this override names both inputs.
         super().build(inputs_shape, memory_shape)
 
     def call(

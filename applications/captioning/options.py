@@ -64,7 +64,6 @@ class ReportOptions(DecodeOptions):
     """Use Java, if installed, for METEOR and for tokenisation."""
 
 
-# With the defaults, training takes minutes on two CPU cores. The attention options follow Fan et al. 2020.
 @dataclasses.dataclass
 class Options:
     """Train a model that captions images. The default data are rendered scenes."""

@@ -18,11 +18,12 @@ _SEED = 0
 
 
 def draw_pictures(run, part, captions):
-    """Write randomly chosen images to pictures/ as PNGs that show the attention weights of each caption word. For BAM,
-    weights sampled from the prior are above weights sampled from the posterior (Figure 1 of Fan et al. 2020)."""
+    """Write PNGs of random images to pictures/, with the attention weights of each caption word.
+
+    For BAM, weights from the prior are above weights from the posterior (Figure 1 of Fan et al. 2020).
+    """
     for row in random_rows(len(part), NUM_PICTURES):
         picture = picture_of(run.codec.regions, part.sources, part.rows[row])
-        # Skip captions without words.
         if picture is not None and captions[row]:
             image, boxes = picture
             words, weights = attended(run, part, row, captions[row])
@@ -35,8 +36,10 @@ def draw_pictures(run, part, captions):
 
 
 def attended(run, part, row, caption):
-    """Return the words of a caption, and a dictionary of attention weights (T, R). For BAM, the dictionary contains a
-    sample "prior" and a sample "posterior"; for other models, it contains only "weights"."""
+    """Return the words of a caption, and a dictionary of attention weights (T, R).
+
+    For BAM, the dictionary contains a sample "prior" and a sample "posterior". Otherwise, it contains only "weights".
+    """
     captions = Captions([part.captions.ids[row]], [[caption]])
     encoded = encode(run.options, part.codec, Part(captions, part.sources))
     ((inputs, _),) = encoded.batches(run.options)
@@ -51,10 +54,9 @@ def attended(run, part, row, caption):
 
 
 def prior_draws(run, inputs, num_words):
-    """Sample weights (T, R) from the contextual prior, which does not depend on the word.
+    """Return weights (T, R), sampled from the contextual prior, which does not depend on the word.
 
-    The function samples the logarithms of the weights, because samples of Gamma(1e-6) underflow in float32. In nearly
-    every sample, a single region has almost all of the weight.
+    The function samples the logarithms of the weights, because samples of Gamma(1e-6) underflow in float32.
     """
     decoded, memory, mask = run.models.decode(**inputs)
     p = run.models.decoder.attention.prior_distribution(decoded["query"], memory, value_mask=mask)

@@ -31,11 +31,9 @@ CURVES = {
     "val_perplexity": "perplexity, validation",
     "val_cider": "CIDEr, validation, greedy",
 }
-# Number of captions used to estimate the standard deviation of attention weights.
 NUM_STATISTICS = 32
-# The samples in a report have a fixed seed, so that the report is reproducible.
 SEED = 0
-# Metrics in `--layout uncertainty`, with the title of the table and the factor by which the metric is multiplied.
+# Metrics in `--layout uncertainty`: title, and factor of the metric.
 QUALITY = {"cider": ("CIDEr", 100.0), "true": ("True captions (%)", 100.0)}
 KINDS = {"color": tuple(scenes.COLORS), "shape": scenes.SHAPES}
 
@@ -97,12 +95,12 @@ def uncertainty_report(sentences, run, part):
 
 
 def true_of(part, texts):
-    """Return a boolean array (N,), `True` for each text that is a true caption of its scene."""
+    """Return a boolean array (N,): whether each text is a true caption of its scene."""
     return np.array([text in scenes.true_captions(scene) for text, scene in zip(texts, part.scenes, strict=True)])
 
 
 def caption(captioner, part, count=None, title="captioning"):
-    """Return a list with one caption for each image in a split, or for each of the first `count` images."""
+    """Return one caption for each image in a split, or for each of the first `count` images."""
     batches, captions = part.images(BATCH, count), []
     for (inputs,) in progress(batches, title) if title else batches:
         ids = captioner.search(**inputs)["ids"]
@@ -111,9 +109,10 @@ def caption(captioner, part, count=None, title="captioning"):
 
 
 def likelihood_report(captioner, run, part):
-    """Return two dictionaries: "likelihood", a `perplexity_report` with a "kind", and "attention", a `weights_report`.
+    """Return the dictionaries "likelihood", a `perplexity_report`, and "attention", a `weights_report`.
 
-    "kind" is "exact" if the likelihood of a word is a sum over all regions, else "plug-in". End tokens count as tokens.
+    "likelihood" also contains a "kind": "exact" if the likelihood of a word is a sum over all regions, else "plug-in".
+    End tokens count as tokens.
     """
     weights = {}
 
@@ -131,7 +130,8 @@ def likelihood_report(captioner, run, part):
 
 
 def weights_report(part, weights):
-    """Return the mean "entropy" of `weights`, C arrays (T, R), in nats. For rendered scenes, add "pointing"."""
+    """Return the mean "entropy" of `weights`, C arrays (T, R), in nats. For rendered scenes, the report also contains
+    "pointing"."""
     entropies = [scipy.special.entr(x).sum(axis=-1)[ids != PAD] for x, ids in zip(weights, part.target, strict=True)]
     report = {"entropy": float(np.concatenate(entropies).mean())}
     if part.scenes is not None and scenes.are_cells(part.codec.regions):
@@ -140,14 +140,16 @@ def weights_report(part, weights):
 
 
 def cells_of(part):
-    """Return one list per caption: for each word, the index of the region that the word describes, or -1."""
+    """Return one list per caption: the region of each word, or -1 if a word describes no region."""
     true_captions = [scenes.true_captions(scene) for scene in part.scenes]
     return [true_captions[image][text] for image, text in zip(part.image, part.texts, strict=True)]
 
 
 def weights_deviation(run, part):
-    """Return a dictionary with "weights_sd", the standard deviation of sampled attention weights, averaged over the
-    words of `NUM_STATISTICS` captions. For deterministic weights, the dictionary is empty."""
+    """Return "weights_sd", the mean standard deviation of sampled attention weights, in a dictionary.
+
+    For deterministic weights, the dictionary is empty. The mean is over the words of `NUM_STATISTICS` captions.
+    """
     if MODELS[run.options.model].alignment is None:
         return {}
     batches = part.batches(run.options).unbatch().take(NUM_STATISTICS).batch(NUM_STATISTICS)
@@ -194,7 +196,6 @@ def shown(run, part, outputs):
         sample = [("image", part.captions.ids[row]), ("caption", written[row])]
         sample += [("reference", reference) for reference in references]
         if part.scenes is not None:
-            # If a caption is wrong, show the most similar true caption.
             true, text = scenes.true_captions(part.scenes[row]), hypotheses[row]
             sample.append(verdict("" if text in true else difflib.get_close_matches(text, true, n=1, cutoff=0.0)[0]))
         samples.append(sample)

@@ -21,7 +21,6 @@ def train(options):
     run.schedule(train.num_batches(options.fit.batch_size))
     run.open()
     with run.scope():
-        # The model outputs a bound on the log-likelihood of each word.
         model.compile(
             run.optimizer(),
             loss=keras_vattn.NegativeBound(ignore_class=PAD),
@@ -35,7 +34,7 @@ def train(options):
             hypotheses = caption(captioner, valid, options.reports.num_decoded, title=None)
             logs["val_cider"] = caption_metrics(hypotheses, references[: len(hypotheses)], java=False)["cider"]
 
-    # Select the best epoch by perplexity, not by loss: with a tiny prior_beta, even the minimum of the KL is large.
+    # The loss cannot select the best epoch: with a tiny prior_beta, even the minimum of the KL is large.
     callbacks, score = [keras.callbacks.LambdaCallback(on_epoch_end=validate)], lambda row: row["val_perplexity"]
     run.fit(lambda epoch: train.batches(options, epoch), valid.batches(options), callbacks, score)
     run.finish()

@@ -44,7 +44,8 @@ class Part:
         return -(-len(self.nodes) // options.fit.batch_size) if options.sampling.neighbors else 1
 
     def batches(self, options, first_epoch=None):
-        """Return batches of the full graph or, in training with `--neighbors`, of nodes and sampled neighbours."""
+        """Return batches of the full graph. With `--neighbors`, training batches contain nodes and sampled
+        neighbours."""
         if first_epoch is not None and options.sampling.neighbors:
             return sampled_batches(self, options, first_epoch)
         inputs = self.graph.inputs | {"targets": tf.constant(self.nodes)}
@@ -57,7 +58,7 @@ class Part:
 
 
 def read(options):
-    """Read the graph of a training run. Return a dictionary from the name of each split to its `Part`."""
+    """Return a dictionary from the name of each split to its `Part`, for a training run."""
     origin, graph, splits = read_graph(options.graph)
     splits = _checked(origin, graph, _drawn_splits(options.graph, graph) if splits is None else splits)
     empty = np.setdiff1d(np.arange(len(graph.classes)), graph.labels)
@@ -67,8 +68,8 @@ def read(options):
 
 
 def read_other(options, evaluation, labelled=True):
-    """Return a `Part` of the graph named by a command's options, or `None` if they name no graph. The `Part` contains
-    all nodes or, if `labelled`, all nodes with a label."""
+    """Return a `Part` of the graph that a command's options name, or `None` if they name no graph. If `labelled`, the
+    `Part` contains the nodes with a label. Otherwise, it contains all nodes."""
     if evaluation.npz is None and evaluation.nodes is None:
         return None
     files = {name: getattr(evaluation, name) for name in ("npz", "nodes", "edges")}
@@ -82,7 +83,7 @@ def read_other(options, evaluation, labelled=True):
 
 def encode(options, codec, part, training=False):
     """Return a `Part` whose feature order, feature scale and class numbers match the codec. Raise `InputError` if the
-    model was trained with different features, or without one of the classes."""
+    model was trained with other features, or without one of the classes."""
     graph, classes, columns = part.graph, codec["classes"], codec["columns"]
     features, labels = graph.features, graph.labels
     if columns and graph.columns not in (None, columns):
@@ -106,8 +107,8 @@ def encode(options, codec, part, training=False):
 
 
 def read_graph(options, labelled=True):
-    """Read the graph that the `GraphOptions` select. Return the origin for error messages, the `Graph`, and a
-    dictionary of the splits (`None` if the data define no splits). If `labelled`, a table of nodes must have labels."""
+    """Return the origin for error messages, the `Graph` that the `GraphOptions` select, and its splits. The splits are
+    a dictionary, or `None` if the data define no splits. If `labelled`, a table of nodes must have labels."""
     if options.npz is not None:
         origin, (graph, splits) = options.npz, read_npz(options.npz)
     elif options.nodes is not None:
@@ -132,8 +133,8 @@ def read_graph(options, labelled=True):
 
 
 def digits(num_neighbors=8):
-    """Return the features, labels and edges of the built-in graph. Its nodes are scikit-learn's 1,797 handwritten
-    digits, 8 x 8 pixels, with edges from each digit to its nearest neighbours."""
+    """Return the features, labels and edges of the built-in graph. The nodes are scikit-learn's 1,797 handwritten
+    digits, 8 x 8 pixels. The edges lead from each digit to its nearest neighbours."""
     import sklearn.datasets
     import sklearn.neighbors
 
@@ -161,7 +162,7 @@ def _check_arrays(origin, graph):
 
 
 def _drawn_splits(options, graph):
-    """Choose random splits as in Planetoid: `train_per_class` nodes per class, then validation and test nodes."""
+    """Return random splits as in Planetoid, with `train_per_class` training nodes per class."""
     if len(graph.classes) < 2:
         raise InputError(f"--train-per-class: expected labels of at least 2 classes. Received: {len(graph.classes)}")
     labelled = np.random.default_rng(0).permutation(np.flatnonzero(graph.labels >= 0))
@@ -178,7 +179,7 @@ def _drawn_splits(options, graph):
 
 
 def _checked(origin, graph, splits):
-    """Return the splits without unlabelled nodes; raise `InputError` for overlaps or unknown nodes."""
+    """Return the splits without unlabelled nodes. Raise `InputError` for overlaps or unknown nodes."""
     all_nodes = np.concatenate(list(splits.values()))
     wrong = all_nodes[(all_nodes < 0) | (all_nodes >= len(graph.labels))]
     if wrong.size:

@@ -16,20 +16,19 @@ from applications.text.readers import table_rows
 
 SPLITS = {"train": "train_idx", "valid": "val_idx", "test": "test_idx"}
 _SPARSE = ("feat_data", "feat_indices", "feat_indptr", "feat_shape")
-# Number of dimensions and dtype of each array in an archive.
 _ARRAYS = {"features": (2, np.number), "labels": (1, np.integer), "edges": (2, np.integer)}
 _ARRAYS |= dict.fromkeys(SPLITS.values(), (1, np.integer))
 
 
 @dataclasses.dataclass
 class Graph:
-    """A graph. The readers below return the file's edges; `data.read_graph` removes self-loops and repeated edges.
+    """A graph. The readers return the edges of a file; `data.read_graph` removes self-loops and repeated edges.
 
     Attributes:
         features: float32 (N, D).
         edges: int32 (E, 2), pairs of source and target.
         labels: int32 (N,), -1 for unknown labels.
-        classes: Names of the classes; `read_npz` returns `None`.
+        classes: Names of the classes, or `None` to use their numbers.
         names: Names of the nodes, or `None` to use their numbers.
         listed: Number of edges in the file.
         columns: Names of the features, or `None`.
@@ -45,7 +44,7 @@ class Graph:
 
     @functools.cached_property
     def inputs(self):
-        """Features and edges as TensorFlow tensors, the inputs of a model."""
+        """Features and edges as tensors, the inputs of a model."""
         import tensorflow as tf
 
         return {"features": tf.constant(self.features), "edges": tf.constant(self.edges)}
@@ -55,7 +54,8 @@ class Graph:
 
 
 def read_npz(path):
-    """Read a NumPy archive. Return its `Graph`, and a dictionary of its splits (`None` if it contains no splits)."""
+    """Return the `Graph` in a NumPy archive, and a dictionary of its splits. If the archive contains no splits, the
+    dictionary is `None`."""
     try:
         with np.load(path, allow_pickle=False) as archive:
             arrays = dict(archive)
@@ -87,8 +87,8 @@ def read_npz(path):
 
 
 def read_tables(path, edges_path, labelled=True):
-    """Read a CSV of nodes and a CSV of edges. If `labelled`, the nodes need a column `label`. Return the `Graph` and a
-    dictionary of its splits, or the `Graph` and `None` if the file has no splits."""
+    """Return the `Graph` in a CSV of nodes and a CSV of edges, and a dictionary of its splits. If the file of nodes has
+    no splits, the dictionary is `None`. If `labelled`, this file needs a column `label`."""
     rows = _rows(path)
     header = rows[0][1] if rows else []
     if "node" not in header or (labelled and "label" not in header):

@@ -3,8 +3,8 @@
     h = elu(first(x)),  logits = second(h)
     loss = -mean_m log softmax(logits_m)[label_m] + kl_weight a(t) KL(q || p) + l2 / 2 sum w^2
 
-q is the distribution of the attention weights, p their prior, and a(t) the annealing factor at step t. The model
-no_kl has no prior and therefore no KL; the attention of the model gat is deterministic.
+q is the distribution of the attention weights, p their prior, and a(t) the annealing factor at step t. The model no_kl
+has no prior, and the attention of the model gat is deterministic. These two models have no KL.
 
 Shapes: N nodes, D features, E edges, M classified nodes, H heads, C classes.
 """
@@ -21,8 +21,8 @@ LAYERS = ("first", "second")
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """A model from Table 1 of Fan et al. 2020. The distribution of attention weights is "weibull", "lognormal", or
-    `None` for softmax; the prior is "fixed", "contextual" or `None`."""
+    """A model from Table 1 of Fan et al. 2020. `distribution` of the attention weights is "weibull", "lognormal", or
+    `None` for softmax. `prior` is "fixed", "contextual" or `None`."""
 
     title: str
     distribution: str | None = None
@@ -54,11 +54,12 @@ class Models:
 
 
 def build(options, codec):
-    """Build the `Models` for the number of features and the list of classes in `codec`."""
+    """Return the `Models` for the number of features and the list of classes in `codec`."""
     network, width, num_classes = options.network, codec["width"], len(codec["classes"])
     first = attention(options, 0, network.units, network.num_heads, activation="elu")
     second = attention(options, 1, num_classes, network.output_heads, concatenate=False)
-    # A layer initialises its prior last. So a prior does not change the initial values of the layer's other weights.
+    # Each layer has its own seed, and initialises its prior last. Models with and without a prior therefore start with
+    # the same other weights.
     for index, (layer, features) in enumerate(((first, width), (second, network.num_heads * network.units))):
         keras.utils.set_random_seed(options.run.layer_seed(index))
         layer.build((None, features), (None, 2))
@@ -73,13 +74,13 @@ def build(options, codec):
     if options.sampling.neighbors:
         masks = {name: keras.Input((), dtype="bool", name=name) for name in ("nodes_mask", "edges_mask")}
         logits = second(first(features, edges, **masks), edges, **masks)
-    # The loss needs float32 logits even under mixed precision.
+    # Without this cast, mixed precision would compute the loss in half precision.
     logits = keras.ops.cast(keras.ops.take(logits, targets, axis=0), "float32")
     return Models(keras.Model(inputs | masks | {"targets": targets}, logits), prediction)
 
 
 def attention(options, index, units, num_heads, **kwargs):
-    """Build the graph attention layer `LAYERS[index]`."""
+    """Return the graph attention layer `LAYERS[index]`."""
     network, alignment, model = options.network, options.alignment, MODELS[options.model]
     kwargs |= {"name": LAYERS[index], "seed": options.run.layer_seed(index)}
     kwargs |= {"feature_dropout": network.feature_dropout, "dropout": network.coefficient_dropout}
@@ -89,11 +90,12 @@ def attention(options, index, units, num_heads, **kwargs):
         kwargs |= {"alignment": bayesian.alignment(model.distribution), "kl_annealing": bayesian.annealing()}
         kwargs |= {"kl_weight": bayesian.kl_weight, "kl_reduction": alignment.kl_reduction}
         if alignment.kl_reduction == "mean":
-            # The published code averages the KL over all heads of both layers, so weight a layer by its share of heads.
+            # The published code averages the KL over the heads of both layers. Each layer therefore multiplies its
+            # weight by its share of the heads.
             kwargs["kl_weight"] *= num_heads / (network.num_heads + network.output_heads)
     if model.prior is not None:
         heads = num_heads if alignment.per_head_prior else None
-        # He initialization. Keras includes the number of heads in the fan-in; the factor `heads` cancels it.
+        # He initialization of each head. Without the factor `heads`, Keras would count the heads as inputs.
         initializer = keras.initializers.VarianceScaling(2.0 * (heads or 1))
         alpha = published.get("prior_alpha", 1.0)
         prior = bayesian.prior(model.distribution, model.prior, alpha, num_heads=heads, kernel_initializer=initializer)
@@ -102,7 +104,7 @@ def attention(options, index, units, num_heads, **kwargs):
 
 
 def values_of(options):
-    """Return the attention options of a model with their values; options that are not set use the published values."""
+    """Return the attention options of a model with their values. Unset options have the published values."""
     values = dataclasses.asdict(options.alignment)
     return {name: value if values.get(name) is None else values[name] for name, value in _published(options).items()}
 

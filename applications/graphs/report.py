@@ -25,11 +25,10 @@ from applications.graphs.options import OtherGraph
 from applications.graphs.serve import predicted
 from keras_vattn import metrics
 
-# report.txt lists NUM_SHOWN nodes, report.html NUM_SAMPLES nodes. A plot shows up to MOST_NEIGHBOURS neighbours.
+# report.txt lists NUM_SHOWN nodes, and report.html lists NUM_SAMPLES nodes.
 NUM_SHOWN, NUM_SAMPLES, NUM_ALIGNMENTS, MOST_NEIGHBOURS = 5, 20, 8, 30
-# The standard deviation of attention weights is computed from NUM_DRAWS samples with this seed.
 NUM_DRAWS, SEED = 16, 0
-# Noise for `noise_detection`, in standard deviations of each feature.
+# In standard deviations of each feature.
 CORRUPTION = 5.0
 CURVES = {"val_nll": "NLL, validation (nats)", "val_accuracy": "accuracy, validation"}
 
@@ -93,8 +92,9 @@ def evaluate(run, part, evaluation=None):
 
 
 def noise_detection(run, part, predicting, probabilities, num_draws):
-    """Return the AUROC of two scores that detect nodes with noisy features: the entropy of a prediction and, only for
-    stochastic attention, the mutual information. `predicting` is the `Predictor` for the features without noise."""
+    """Return the AUROC of scores that detect nodes with noisy features. One score is the entropy of a prediction. For
+    stochastic attention, the mutual information is a second score. `predicting` is the `Predictor` for the features
+    without noise."""
     noisy = dataclasses.replace(predictor(run, part, CORRUPTION), samplers=predicting.samplers)
     scores = {"entropy": [*map(metrics.predictive_entropy, (probabilities[None], noisy.predictions(0)["mean"]))]}
     if "attention" in predicting.kinds:
@@ -104,8 +104,8 @@ def noise_detection(run, part, predicting, probabilities, num_draws):
 
 
 def predictor(run, part, corruption=0.0):
-    """Return the `Predictor` of a split. `corruption` is the standard deviation of the Gaussian noise that is added to
-    each feature, in units of the feature's standard deviation."""
+    """Return the `Predictor` of a split. `corruption` is the standard deviation of Gaussian noise that is added to each
+    feature, in units of the feature's standard deviation."""
     model, inputs = run.models.prediction, part.graph.inputs
     if corruption:
         noise = np.random.default_rng(0).normal(size=part.graph.features.shape) * part.graph.features.std(axis=0)
@@ -122,14 +122,14 @@ def predictor(run, part, corruption=0.0):
 
 
 def other_graph(options, path, codec=None):
-    """Read the graph in an .npz file; return a `Part` with all nodes, without their labels."""
+    """Return a `Part` with all nodes of the graph in an .npz file, without their labels."""
     part = data.read_other(options, OtherGraph(npz=path), labelled=False)
     part.graph.classes, part.graph.labels = codec and codec["classes"], np.full_like(part.graph.labels, -1)
     return part
 
 
 def gradient_norms(run, part):
-    """Return two gradient norms: one for the log-likelihood of a split's nodes, one for the KL of the full graph."""
+    """Return the norms of two gradients: of a split's log-likelihood, and of the full graph's KL."""
     labels, drops = tf.constant(part.labels), run.options.network.drops
 
     def log_likelihood(logits):
@@ -139,8 +139,8 @@ def gradient_norms(run, part):
 
 
 def attention_statistics(run, graph):
-    """Return a dictionary for each layer: entropies of the weights and of the prior, and the standard deviation of
-    sampled weights, averaged over heads and over nodes with incoming edges; `None` for deterministic weights."""
+    """Return the entropies of weights and prior, and the standard deviation of sampled weights, for each layer. The
+    values are means over heads and over nodes with incoming edges. For deterministic weights, return `None`."""
     if MODELS[run.options.model].distribution is None:
         return None
     models, edges = run.models, graph.inputs["edges"]
@@ -153,7 +153,6 @@ def attention_statistics(run, graph):
 
 
 def _layer_inputs(run, graph):
-    """Return the input features of each layer, with the attention of the first layer at its mean."""
     features, first = graph.inputs["features"], run.models.prediction.get_layer("first")
     return {"first": features, "second": first(features, graph.inputs["edges"])}
 
@@ -218,7 +217,6 @@ def shown(run, part, outputs):
 
 
 def _alignments(run, graph, nodes):
-    """Return `Alignment`s: the attention weights of each node over its neighbours, for each head of each layer."""
     model, edges = run.models.prediction, graph.inputs["edges"]
     weights, spread, alignments = {}, {}, []
     for layer, features in _layer_inputs(run, graph).items():
@@ -229,16 +227,14 @@ def _alignments(run, graph, nodes):
                 draws.append(attend()[1].numpy())
         if draws:
             spread[layer] = np.std(draws, axis=0)
-    # Append a self-loop for every node, to match the attention weights: those of the self-loops come last.
+    # The attention weights end with the weights of one self-loop per node.
     ends = np.concatenate([graph.edges, np.repeat(np.arange(len(graph.labels))[:, None], 2, axis=1)])
     for node in nodes:
         links = np.flatnonzero(ends[:, 1] == node)
-        # Choose the neighbours with the largest weights in the last layer.
         heaviest = np.argsort(-weights["second"][:, links].mean(axis=0), kind="stable")[:MOST_NEIGHBOURS]
         links = links[np.sort(heaviest)]
         title, source = _named(graph, node), [_named(graph, neighbour) for neighbour in ends[links, 0]]
         panels = ({f"{layer} layer": x[:, None, links] for layer, x in layers.items()} for layers in (weights, spread))
-        # Drop the head axis if there is a single head.
         panels = ({layer: x[0] if len(x) == 1 else x for layer, x in layers.items()} for layers in panels)
         alignments.append(Alignment(title, [title], *panels, source=source))
     return alignments
@@ -260,7 +256,7 @@ def report(run, part, record, outputs, shown):
 
 
 def fan(comparison):
-    """Return Table 1 of Fan et al. 2020: the published accuracies, ours, and paired tests against the baseline."""
+    """Return Table 1 of Fan et al. 2020: the published accuracies, ours, and paired tests."""
     values = {name: [100.0 * x["report"]["accuracy"] for x in runs] for name, runs in comparison.records.items()}
     baseline, options = comparison.options.baseline, {run.name: run.options for run in comparison.planned}
     compared = [name for name in values if name != baseline] if baseline in values else []

@@ -17,15 +17,15 @@ class NeighborSampler:
         self.starts = np.searchsorted(edges[order, 1], np.arange(num_nodes + 1))
 
     def draw(self, nodes, counts, generator):
-        """Return sampled edges (E, 2). Step 0 samples up to `counts[0]` edges into each of the distinct `nodes` (M,).
-        Step i samples up to `counts[i]` edges into each node that step i - 1 reached for the first time."""
+        """Return sampled edges (E, 2) around the distinct `nodes` (M,). Step 0 samples up to `counts[0]` edges into
+        each of the `nodes`. Step i samples up to `counts[i]` edges into each node that step i - 1 reached for the first
+        time."""
         edges, visited = [], np.asarray(nodes)
         for count in counts:
             degrees = self.starts[nodes + 1] - self.starts[nodes]
             targets = np.repeat(nodes, degrees)
             first = np.repeat(np.cumsum(degrees) - degrees, degrees)
             sources = self.sources[np.repeat(self.starts[nodes], degrees) + np.arange(len(targets)) - first]
-            # Shuffle the incoming edges of each node, and choose the first `count`.
             order = np.lexsort((generator.random(len(targets)), np.repeat(np.arange(len(nodes)), degrees)))
             chosen = order[np.arange(len(targets)) - first < count]
             edges.append(np.stack([sources[chosen], targets[chosen]], axis=1))
@@ -35,11 +35,9 @@ class NeighborSampler:
 
 
 def sampled_batches(part, options, first_epoch):
-    """Return an endless dataset of training batches; order and neighbours depend only on the seed and the epoch.
-
-    Each batch numbers its nodes from 0. The nodes and the edges are each padded to a power of two, so that XLA compiles
-    only a few shapes. "nodes_mask" and "edges_mask" are false for padding.
-    """
+    """Return an endless dataset of training batches. Order and neighbours depend only on the seed and the epoch. Each
+    batch numbers its nodes from 0. Nodes and edges are padded to powers of two: XLA then compiles only a few shapes.
+    "nodes_mask" and "edges_mask" are false for padding."""
     graph, batch_size = part.graph, options.fit.batch_size
     sampler = NeighborSampler(graph.edges, len(graph.labels))
 
@@ -57,7 +55,8 @@ def sampled_batches(part, options, first_epoch):
 
 
 def batch_of(graph, sampler, nodes, counts, generator):
-    """Return the inputs and labels of one batch. `nodes` (M,) are training nodes; `sampler.draw` explains `counts`."""
+    """Return the inputs and labels of one batch. `nodes` (M,) are training nodes. For `counts`, see
+    `NeighborSampler.draw`."""
     edges = sampler.draw(nodes, counts, generator)
     node_ids, new_ids = np.unique(np.concatenate([nodes, edges.reshape(-1)]), return_inverse=True)
     size, num_edges = (1 << max(count - 1, 0).bit_length() for count in (len(node_ids), len(edges)))

@@ -12,13 +12,13 @@ from applications.graphs import data
 from applications.text.readers import aligned, has_word, read_input
 from keras_vattn.metrics.in_graph import predictive_statistics
 
-# `predict` writes this many classes for each node, the most probable class first.
 NUM_CLASSES = 3
 
 
 class Classifier(tf.Module):
-    """Exports `predict` and, if attention or dropout is random, `sample`. Both scale the `features` as in training.
-    `edges` are distinct (source, target) pairs without self-loops. An undirected edge is two pairs."""
+    """Exports the endpoint `predict` and, if attention or dropout is random, the endpoint `sample`. `edges` are
+    distinct (source, target) pairs without self-loops. An undirected edge is two pairs. Both endpoints scale the
+    `features` as in training."""
 
     def __init__(self, run):
         super().__init__(name="classifier")
@@ -50,12 +50,12 @@ class Classifier(tf.Module):
             return {"features": features, "edges": tf.identity(edges)}
 
     def _predict(self, features, edges):
-        """Return the class probabilities (N, C) of the nodes, and the names of their most probable classes (N,)."""
+        """Return the class probabilities (N, C) of the nodes, and the most probable classes (N,)."""
         return self._classified(self._probabilities(self._inputs(features, edges)))
 
     def _sample(self, features, edges, num_samples, seed):
-        """Return the mean probabilities (N, C) of S samples, the most probable classes (N,), the entropy and the mutual
-        information (N,) in nats, and "draws": the samples (S, N, C)."""
+        """Return the statistics of S samples, and "draws", the samples (S, N, C). The statistics are the mean
+        probabilities (N, C), the most probable classes (N,), and the entropy and mutual information (N,) in nats."""
         inputs = self._inputs(features, edges)
         draws = self._noise.value.draws(self._probabilities, inputs, num_samples, seed)
         statistics = predictive_statistics(draws)
@@ -69,14 +69,14 @@ class Classifier(tf.Module):
 
 
 def predicted(run, part):
-    """Return the class probabilities (M, C) of the nodes in a split, predicted with the mean attention weights."""
+    """Return the class probabilities (M, C) of the nodes in a split, at the mean attention weights."""
     logits = run.models.prediction(part.graph.inputs, training=False)
     return tf.nn.softmax(tf.gather(tf.cast(logits, "float32"), part.nodes)).numpy()
 
 
 def generate(run, options):
     part = data.read_other(run.options, options, labelled=False) or data.read(run.options)["train"]
-    # The graph may differ from the training graph, so number its classes and scale its features as in training.
+    # Without `encode`, class numbers and feature scales could differ from training.
     graph = data.encode(run.options, run.codec, part).graph
     numbers = {graph.name(node): node for node in range(len(graph.labels))}
     lines, origin = read_input(options, is_text=False), options.input or "standard input"

@@ -45,15 +45,16 @@ def codec_of(options, part):
 
 
 def criterion_of(criterion, rows, accuracy, nll):
-    """Return a dictionary: "val_best" selects the epoch whose weights are stored, and "val_better" controls early
-    stopping; smaller is better. `rows` contains the history of the previous epochs."""
+    """Return a dictionary with "val_best" and "val_better". Smaller values are better. "val_best" selects the epoch
+    whose weights are stored. "val_better" controls early stopping. `rows` contains the history of the previous
+    epochs."""
     if criterion == "published":
         is_most_accurate = accuracy >= max((row["val_accuracy"] for row in rows), default=0.0)
         has_least_nll = nll <= min((row["val_nll"] for row in rows), default=np.inf)
         best = min((row["val_best"] for row in rows), default=0.0) - (is_most_accurate and has_least_nll)
         better = min((row["val_better"] for row in rows), default=0.0) - (is_most_accurate or has_least_nll)
     elif criterion == "accuracy":
-        # The NLL term only breaks ties, because it is smaller than any difference between two accuracies.
+        # The NLL term is smaller than any difference between two accuracies, so it only breaks ties.
         best = better = -accuracy + 1e-6 * min(nll, 10.0)
     else:
         best = better = nll

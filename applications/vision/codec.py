@@ -21,41 +21,38 @@ from applications.vision.region_hdf5 import open_regions
 from applications.vision.regions import MemoryRegions, Regions
 
 _CONFIG = "regions.json"
-# Attributes of a `RegionCodec` that regions.json stores.
 _PLAIN = ("width", "max_regions", "use_boxes", "scale")
 _EXTRACTOR = "extractor"
-# Maximum number of float32 features in memory (256 MB). The features in larger files are read batch by batch.
+# Larger files are read batch by batch. This number of float32 features takes 256 MB.
 _MOST_IN_MEMORY = 2**26
-# Numbers of batches to read in parallel and to prefetch. They are constant, so that all machines need the same memory.
+# With tf.data.AUTOTUNE, the memory use would depend on the machine.
 _PARALLEL_BATCHES = 4
 _WAITING_BATCHES = 2
-# Minimum width and height of a displayed box, as a fraction of the image size.
 _SMALLEST_BOX = 0.01
-# The standard deviation of the features is computed from at most this many training images.
 _NUM_SCALE = 256
 
 
 @dataclasses.dataclass
 class Sources:
-    """Images and their region features. If `regions` is `None`, a network computes the features from `images`. Pictures
-    that show attention weights need `images`."""
+    """Images and their region features. If `regions` is `None`, a codec computes the features from `images`. Pictures
+    of attention weights need `images`."""
 
     images: Images | None
     regions: Regions | None
 
     @property
     def source(self):
-        """`regions`, or `images` if `regions` is `None`."""
         return self.images if self.regions is None else self.regions
 
     def subset(self, ids):
-        """Return `Sources` of the images with these ids, or `self` with `regions`. Unknown ids raise `InputError`."""
+        """Return the `Sources` of the images with these ids. Unknown ids raise `InputError`. If `regions` is set, the
+        result is `self`."""
         rows = self.source.rows_of(list(dict.fromkeys(ids)))
         return self if self.regions is not None else Sources(self.images.subset(np.sort(rows)), None)
 
 
 def open_sources(options, num_scenes, attributes, size=64):
-    """Return the `Sources` set in `RegionOptions`, or built-in scenes if the options set no files. Without
+    """Return the `Sources` that `RegionOptions` select. If the options name no files, return built-in scenes. Without
     `--network`, the features of a scene are exact codes of the `attributes` of its objects."""
     if options.images is None and options.features is None:
         rendered = scenes.scenes(num_scenes)
@@ -69,10 +66,9 @@ def open_sources(options, num_scenes, attributes, size=64):
 
 
 class RegionCodec:
-    """Converts images to model inputs: `width` features for up to `max_regions` regions, and boxes if `use_boxes`.
-
-    `scale` is the standard deviation of training features. Without `extractor`, sources must contain features.
-    """
+    """Converts images to model inputs: features and, if `use_boxes`, boxes of up to `max_regions` regions. A region has
+    `width` features. `scale` is the standard deviation of training features. Without `extractor`, sources must contain
+    features."""
 
     def __init__(self, width, max_regions, use_boxes=False, scale=1.0, extractor=None):
         self.width = width
@@ -84,8 +80,8 @@ class RegionCodec:
 
     @classmethod
     def fit(cls, options, sources, ids, words):
-        """Return a codec that is fitted on the training images `ids`. `words` is a dictionary from the id of an
-        image to the words that describe the image. With `--network words`, train a network to detect these words."""
+        """Return a codec that is fitted on the training images `ids`. `words` maps the id of an image to the words that
+        describe the image. With `--network words`, a network is trained to detect these words."""
         if sources.regions is not None:
             extractor = None if options.features is None else extractor_beside(options.features)
             most = options.max_regions if options.features else int(max(sources.regions.counts))
@@ -115,13 +111,13 @@ class RegionCodec:
 
     @property
     def model_width(self):
-        """Width of a region in the model's input: `width`, and 4 more if boxes are used."""
+        """Number of input values per region: `width`, and 4 more if boxes are used."""
         return self.width + 4 * self.use_boxes
 
     def regions_of(self, sources):
         """Return the region features of `sources`, computed from images if necessary. The result is cached."""
         source = sources.source
-        # Cache the source as well, because Python may reuse the `id` of a deleted object.
+        # Without a reference to the source, Python could reuse its `id` for another object.
         if id(source) not in self._cache:
             self._cache[id(source)] = source, self._regions_of(sources)
         return self._cache[id(source)][1]
@@ -141,12 +137,12 @@ class RegionCodec:
         return MemoryRegions(regions.place, regions.ids, counts, regions.width, features, boxes)
 
     def inputs(self, features, boxes):
-        """Return the model's inputs (B, R, D), or (B, R, D + 4) if `use_boxes` is true. Runs in graph mode."""
+        """Return the model's inputs (B, R, D). If `use_boxes`, their shape is (B, R, D + 4). Runs in graph mode."""
         return tf.concat([features, boxes], axis=-1) if self.use_boxes else features
 
     def with_regions(self, dataset, regions, blind=False):
         """Replace the input "image" with the inputs "regions" and "num_regions" in every batch. "image" contains row
-        numbers (B,) of `regions`. If `blind` is true, "regions" contains only zeros."""
+        numbers (B,) of `regions`. If `blind`, the input "regions" contains only zeros."""
 
         def add_regions(inputs, *rest):
             features, boxes, num_regions = regions.tensors(inputs.pop("image"), self.max_regions)
@@ -167,8 +163,8 @@ class RegionCodec:
 
 
 def picture_of(codec, sources, row):
-    """Return the image (H, W, 3) with index `row` in the region features, and the boxes of its regions, float32 (R, 4).
-    Return `None` if images or boxes are unknown. Boxes without area are enlarged to `_SMALLEST_BOX`."""
+    """Return an image (H, W, 3) and the boxes of its regions, float32 (R, 4). `row` is the index of the image in the
+    region features. If the image or its boxes are unknown, return `None`. Boxes without area are enlarged."""
     regions = codec.regions_of(sources)
     _, boxes, counts = regions.read(np.array([row]), codec.max_regions)
     boxes = boxes[0, : counts[0]]

@@ -21,7 +21,6 @@ from applications.vision.word_detectors import train_detectors
 
 CONFIG = "extractor.json"
 NETWORK = "network.keras"
-# Name of the extractor's folder, which is next to the feature file.
 _EXTRACTOR = "extractor"
 
 
@@ -32,7 +31,8 @@ class Extractor:
         side: Side of the images in pixels, S.
         cells: Number of cells per side, G.
         network: `keras.Model` from float32 images (B, S, S, 3) to feature maps (B, H, W, D), H and W at least G. The
-            features of a cell are the mean of the map over the cell. If `None`, they are the cell's pixels, in [-1, 1].
+            features of a cell are the mean of the map over the cell. Without a network, the features of a cell are its
+            pixels, in [-1, 1].
 
     Attributes:
         boxes: Corners x0, y0, x1, y1 of the regions, in [0, 1], float32 (R, 4).
@@ -61,13 +61,14 @@ class Extractor:
         return tf.reshape(cells, (-1, len(self.boxes), self.width))
 
     def batches(self, images, title="features"):
-        """Yield the features of `images` batch by batch, float32 (B, R, D). The progress report is called `title`."""
+        """Yield the features of `images`, one batch (B, R, D) at a time, float32. `title` is the title of the progress
+        report."""
         for pixels in images.batches(self.side, title=title):
             yield self._traced(pixels).numpy()
 
     def decode(self, strings):
         """Decode and resize JPEG or PNG strings (B,) to images, uint8 (B, S, S, 3)."""
-        # Decode on the CPU, as in training. An exported model then computes the same features.
+        # Training decodes images on the CPU. Another device could decode an image differently.
         with tf.device("CPU:0"):
             return tf.map_fn(
                 lambda content: resized(decode_image(content), self.side),
@@ -82,7 +83,7 @@ class Extractor:
         if self.network is not None:
             with replacing(folder / NETWORK) as temporary:
                 self.network.save(temporary)
-        # Write this file last: its presence marks the folder as complete.
+        # A folder with extractor.json counts as complete, so write this file last.
         network = None if self.network is None else NETWORK
         write_json(folder / CONFIG, {"side": self.side, "cells": self.cells, "network": network})
 
@@ -92,23 +93,23 @@ class Extractor:
         path, network = pathlib.Path(folder, CONFIG), None
         with reading(path, "an extractor of this program"):
             config = json.loads(path.read_text(encoding="utf-8"))
-            # Reject extractors of earlier versions that use another network, or regions other than the cells of a grid.
+            # Earlier versions wrote extractors with other networks and regions.
             if config.get("name", "words") not in ("pixels", "words") or config.get("regions", "grid") != "grid":
                 raise InputError(f"{path}: cannot load name={config['name']}, regions={config['regions']}.")
             if config["network"] is not None:
-                # By default Keras loads in safe mode, which runs no code from the file.
                 network = keras.saving.load_model(path.with_name(config["network"]), compile=False)
             return cls(config["side"], config["cells"], network)
 
 
 def make_extractor(options, images=None, words=None):
-    """Return an `Extractor` for `options`, an `ExtractorOptions`. If `options.network` is "words", train a network on
-    `images` to detect `words`, a dictionary from the id of each training image to the words that describe it."""
+    """Return the `Extractor` for `options`, an `ExtractorOptions`. If `options.network` is "words", a network is
+    trained on `images` to detect `words`. `words` maps the id of each training image to the words that describe the
+    image."""
     network, policy = None, keras.config.dtype_policy()
     if options.network != "pixels":
         rows = np.sort(images.rows_of(list(words)))
         pixels = np.concatenate(list(images.subset(rows).batches(options.side, title="reading images")))
-        # Train in float32, because --mixed-precision must not affect the features.
+        # Otherwise, --mixed-precision would change the features.
         keras.config.set_dtype_policy("float32")
         try:
             network = train_detectors(pixels, [words[images.ids[row]] for row in rows], options.side, options.cells)
@@ -125,13 +126,13 @@ def extract(extractor, images):
 
 
 def write_features(options, words=None):
-    """Write the features of `options.images`, and the extractor that computed them, into the folder `options.out`.
-    For `words`, see `make_extractor`."""
+    """Write the features of `options.images`, and their extractor, into the folder `options.out`. For `words`, see
+    `make_extractor`."""
     images, out = open_images(options.images), pathlib.Path(options.out)
     extractor = make_extractor(options.extractor, images, words)
     extractor.save(out / _EXTRACTOR)
     features = (image_features for batch in extractor.batches(images) for image_features in batch)
-    # Write this file last: its presence marks the folder as complete.
+    # A folder with the feature file counts as complete, so write this file last.
     num_images, num_regions = write_regions(
         out / REGIONS, ((each, x, extractor.boxes) for each, x in zip(images.ids, features, strict=True))
     )
@@ -139,7 +140,8 @@ def write_features(options, words=None):
 
 
 def extractor_beside(path):
-    """Load the `Extractor` that the command `features` saved next to the features in `path`, or return `None`."""
+    """Load the `Extractor` that the command `features` saved next to the features in `path`. If there is no extractor,
+    return `None`."""
     path = pathlib.Path(path)
     folder = (path if path.is_dir() else path.parent) / _EXTRACTOR
     return Extractor.load(folder) if (folder / CONFIG).exists() else None

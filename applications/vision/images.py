@@ -18,17 +18,18 @@ from applications.common.errors import InputError, reading
 from applications.common.progress import progress
 
 ENDINGS = (".jpg", ".jpeg", ".png")
-# Includes .npz and .npy, because published region features have file names such as image.jpg.npz.
+# Published region features have file names such as image.jpg.npz.
 _ENDING = re.compile(rf"({'|'.join(map(re.escape, (*ENDINGS, '.npz', '.npy')))})+$", re.IGNORECASE)
 _NUMBER = re.compile(r"\A(?:COCO_[A-Za-z]+\d{4}_)?0*([0-9]+)\Z", re.ASCII)
-# EXIF constants: the tag of the orientation, and the type code of a 16-bit integer.
+# EXIF: tag of the orientation, and type of 16-bit integers.
 _ORIENTATION, _SHORT = 0x0112, 3
 
 
 def image_id(name):
-    """Return the id of an image as a str. `name` is a number, or the path or name of a file; its extension is optional.
+    """Return the id of an image as a str.
 
-    For a number or the file name of a COCO image, the id is the number without leading zeros.
+    `name` is a number, or the name or path of a file, with or without its extension. The id of a number or of a COCO
+    file is the number without leading zeros.
 
     >>> image_id("images/COCO_train2014_000000000139.jpg"), image_id(139), image_id("synpic54610.jpg")
     ('139', '139', 'synpic54610')
@@ -39,20 +40,21 @@ def image_id(name):
 
 @dataclasses.dataclass
 class ById:
-    """Base class of collections of elements with distinct string ids. `place` is the collection's folder or file."""
+    """Base class of collections whose elements have distinct string ids. `place` is the folder or file that contains
+    the collection."""
 
     place: dataclasses.InitVar[str]
     ids: list
 
     def __post_init__(self, place):
-        # `digest_of` hashes all dataclass fields. `place` is an `InitVar`, so that the path does not change the digest.
+        # If `place` were a field, the digest of the data would change with their path.
         self.place = str(place)
 
     def __len__(self):
         return len(self.ids)
 
     def rows_of(self, ids):
-        """Return the row numbers of ids as an int64 array. An `InputError` names up to five unknown ids."""
+        """Return the row numbers of ids, int64. An `InputError` names up to five unknown ids."""
         row_of = {each: row for row, each in enumerate(self.ids)}
         missing = [each for each in dict.fromkeys(ids) if each not in row_of]
         if missing:
@@ -63,7 +65,7 @@ class ById:
 
 @contextlib.contextmanager
 def silenced_stderr():
-    """Suppress libjpeg's messages about damaged files, because the messages do not name the files."""
+    """Hide libjpeg's messages about damaged files. These messages do not name the files."""
     sys.stderr.flush()
     standard_error = os.dup(2)
     with open(os.devnull, "wb") as nowhere:
@@ -77,7 +79,8 @@ def silenced_stderr():
 
 @dataclasses.dataclass
 class Images(ById):
-    """N images: either files (`files` lists paths in the folder `place`) or an array `pixels`, uint8 (N, H, W, 3)."""
+    """N images, from files or from an array. `files` lists paths in the folder `place`. If `files` is `None`, `pixels`
+    is uint8 (N, H, W, 3)."""
 
     files: list | None = None
     pixels: np.ndarray | None = None
@@ -94,7 +97,6 @@ class Images(ById):
             raise InputError(f"{path}: expected a valid JPEG or PNG.") from error
 
     def subset(self, rows):
-        """Return the `Images` at the given rows."""
         files = None if self.files is None else [self.files[row] for row in rows]
         pixels = None if self.pixels is None else self.pixels[rows]
         return Images(self.place, [self.ids[row] for row in rows], files, pixels)
@@ -115,10 +117,8 @@ class Images(ById):
 
 
 def open_images(path):
-    """Return the `Images` in a folder and its subfolders, or in an .npz file with one uint8 array (N, H, W, 3).
-
-    `image_id` computes the id of an image from its file name. Hidden files are ignored. `Images.read` decodes a file.
-    """
+    """Return the `Images` in a folder and its subfolders, or in an .npz file. An .npz file contains one uint8 array (N,
+    H, W, 3). The id of a file is the `image_id` of its name. Hidden files are ignored."""
     path = pathlib.Path(path)
     if not path.is_dir():
         pixels = _read_array(path)
@@ -139,7 +139,7 @@ def open_images(path):
 
 def _read_array(path):
     expected = "a folder of images, or an .npz with one uint8 array (N, H, W, 3)"
-    # Open the file here: NumPy does not close a file that it cannot read. Refuse pickle, which would run code.
+    # `np.load(path)` would not close a file that it cannot read.
     with reading(path, expected), open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
         (name,) = archive.files
         array = archive[name]
@@ -149,11 +149,9 @@ def _read_array(path):
 
 
 def decode_image(content):
-    """Decode the bytes of a JPEG or PNG to an image, uint8 (H, W, 3). Runs in graph mode.
-
-    Grey becomes RGB, and 16 bits become 8 bits. Transparency is ignored. EXIF data determine the rotation.
-    """
-    # `decode_png` also reads JPEG. Avoid `tf.io.decode_image`, because it reads a BMP with a palette as a grey image.
+    """Decode the bytes of a JPEG or PNG to an image, uint8 (H, W, 3). Runs in graph mode. Grey becomes RGB, and 16 bits
+    become 8 bits. Transparency is ignored. EXIF data determine the rotation."""
+    # `decode_png` also reads JPEG. `tf.io.decode_image` would read a BMP with a palette as a grey image.
     return _upright(tf.io.decode_png(content, channels=3), content)
 
 
@@ -162,7 +160,7 @@ def decode_image(content):
     autograph=False,
 )
 def _upright(image, content):
-    """Rotate an image (H, W, 3) upright. The EXIF orientation is read from `content`, the bytes of the image file."""
+    """Return an image (H, W, 3) upright. `content`, the image file, contains the EXIF orientation."""
     orientation = _orientation(content)
 
     def turned():
@@ -174,9 +172,9 @@ def _upright(image, content):
 
 
 def _orientation(content):
-    """Return the EXIF orientation, 1 to 8, from the bytes of a JPEG or PNG; 1 (upright) if EXIF is missing."""
+    """Return the EXIF orientation of a JPEG or PNG, 1 to 8. If EXIF is missing, return 1 (upright)."""
     before = tf.where(tf.strings.substr(content, 0, 4) == b"\x89PNG", b"eXIf", b"Exif\0\0")
-    # EXIF data have the TIFF format. Append zeros, so that no read goes past the end if the file is damaged.
+    # Without the added zeros, `substr` would read past the end of a damaged file.
     tiff = tf.strings.join([tf.strings.split(content, before, maxsplit=1)[-1], bytes(24)])
     size, is_little = tf.strings.length(tiff), tf.strings.substr(tiff, 0, 4) == b"II*\0"
     is_tiff = is_little | (tf.strings.substr(tiff, 0, 4) == b"MM\0*")

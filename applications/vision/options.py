@@ -8,7 +8,6 @@ from applications.common import options as common
 from applications.common.bayesian_options import PublishedOptions
 from applications.common.errors import InputError
 
-# Name of the HDF5 file that the command `features` writes into its output folder.
 REGIONS = "regions.h5"
 
 Existing = Annotated[str, common.OnDisk("no such file or folder", lambda path: path.exists())]
@@ -35,12 +34,10 @@ class ExtractorOptions:
 
     @property
     def cells(self):
-        """Number of cells per side of the grid."""
         return self.grid or 6
 
     @property
     def side(self):
-        """Side of the resized images, in pixels, with the default applied."""
         return self.image_size or (48 if self.network == "pixels" else 96)
 
     def check(self):
@@ -51,7 +48,7 @@ class ExtractorOptions:
             raise InputError(f"--image-size: expected at least 2 * --grid = {2 * self.cells}. Received: {self.side}")
 
 
-# Options that determine the features. With --start-from, their values must be those of the earlier run.
+# With --start-from, these options must have the values of the earlier run.
 EXTRACTOR_OPTIONS = tuple(field.name for field in dataclasses.fields(ExtractorOptions))
 
 
@@ -75,7 +72,7 @@ class RegionOptions(ExtractorOptions):
 
     @property
     def resolved(self):
-        """A dictionary with the actual value of `network`: by default, "words" with --images, and `None` without."""
+        """Dictionary with the value of `network`, after its default is applied."""
         return {"network": self.network or (None if self.images is None else "words")}
 
     def check(self):
@@ -87,7 +84,8 @@ class RegionOptions(ExtractorOptions):
             )
 
     def check_training_file(self, name, file):
-        """Raise `InputError` if only the training file (option `name`) or only an image source is set."""
+        """Raise `InputError` if only one of a training file and an image source is set. `name` is the option of the
+        training file."""
         if (file is not None) != (self.features is not None or self.images is not None):
             raise InputError(f"--{name} and an image source, --features or --images, belong together; one is missing.")
 
@@ -104,8 +102,8 @@ class AlignmentOptions(PublishedOptions):
     the code of Fan et al. 2020; query_mean: mean over queries of the sum over keys."""
 
     def arguments(self, distribution, published, prior="contextual"):
-        """Return keyword arguments for an attention layer with "weibull" or "lognormal" weights. If an option is
-        unset, use the paper's value in `published`. `prior` is "contextual", "fixed" or `None`."""
+        """Return keyword arguments for an attention layer with "weibull" or "lognormal" weights. Unset options have the
+        paper's values in `published`. `prior` is "contextual", "fixed" or `None`."""
         drawn = self.with_published(published)
         arguments = {"alignment": drawn.alignment(distribution), "kl_weight": drawn.kl_weight}
         arguments["kl_reduction"] = self.kl_reduction

@@ -16,7 +16,6 @@ from applications.vision.codec import RegionCodec
 from applications.vision.extractors import extract
 from applications.vision.images import Images, image_id
 
-# Number of images that `answers_about` processes at once.
 BATCH = 32
 STRINGS = tf.TensorSpec([None], tf.string)
 INTEGER = tf.TensorSpec([], tf.int32)
@@ -50,10 +49,10 @@ def answers_about(codec, names, sources_of, place, answer):
 
     Args:
         codec: `RegionCodec`.
-        names: For each line, the id of an image or, if the codec has an extractor, the path of an image file. If
-            the line is "", its answer is `None`.
+        names: For each line, the id of an image. If the codec has an extractor, a path of an image file
+            is also accepted. The answer to "" is `None`.
         sources_of: Function that returns the `Sources` of the ids; called only if `names` contains ids.
-        place: Name of the input file, for error messages: an `InputError` begins with "place:line".
+        place: Name of the input file. An `InputError` begins with "place:line".
         answer: Function `answer(numbers, regions)` that returns the answers to a batch of lines. `numbers` are the
             indices of these lines, and `regions` is the result of `Regions.read` for their images.
     """
@@ -89,8 +88,8 @@ def answers_about(codec, names, sources_of, place, answer):
 
 
 class ImageModule(tf.Module):
-    """Base class of exported modules. It contains a model's variables, endpoints that take features and, if the run has
-    an extractor, endpoints that take JPEG or PNG strings."""
+    """Base class of exported modules, with a model's variables and endpoints that take features. If the run has an
+    extractor, the module also has endpoints that take JPEG or PNG strings."""
 
     def __init__(self, name, run, model):
         super().__init__(name=name)
@@ -102,11 +101,13 @@ class ImageModule(tf.Module):
         self._names = []
 
     def add_endpoint(self, name, *signature):
-        """Add the endpoint `name`. With an extractor, `name` takes images, and `NAME_features` takes features.
+        """Add the endpoint `name`, which calls the method `self._NAME`.
 
-        An endpoint for features takes features (B, R, D), boxes (B, R, 4) and numbers of regions (B,). Boxes are
-        x0, y0, x1, y1 in [0, 1]; models trained without boxes ignore them. `signature` defines the other arguments.
-        The endpoint passes the region inputs (B, R, D), the numbers of regions and these arguments to `self._NAME`.
+        If the run has an extractor, the endpoint `name` takes images, and a second endpoint, `NAME_features`, takes
+        features. Otherwise, the endpoint `name` takes features. `signature` defines the other arguments of both
+        endpoints. Features are three arguments: features (B, R, D), boxes (B, R, 4) and numbers of regions (B,). Boxes
+        are x0, y0, x1, y1 in [0, 1]; models trained without boxes ignore them. `self._NAME` takes the region inputs (B,
+        R, D), the numbers of regions and the other arguments.
         """
         regions, method = self._regions.value, getattr(self, f"_{name}")
         argument_names = list(inspect.signature(method).parameters)[2:]
@@ -133,7 +134,7 @@ class ImageModule(tf.Module):
         return names if self._regions.value.extractor is None else (*names, *(f"{name}_features" for name in names))
 
     def _padded(self, regions, num_regions):
-        """Cut or pad the region inputs to `max_regions`; return them and the numbers of regions."""
+        """Return region inputs, cut or padded to `max_regions`, and the numbers of regions."""
         most = self._regions.value.max_regions
         missing = tf.maximum(most - tf.shape(regions)[1], 0)
         regions = tf.pad(regions[:, :most], [[0, 0], [0, missing], [0, 0]])

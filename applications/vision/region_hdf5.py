@@ -1,9 +1,13 @@
 """Reads and writes region features in HDF5 files. `tools.convert_regions` converts published files to this format.
 
-Files have the published layout of bottom-up attention with adaptive region counts, plus `image_ids` (N,).
-`image_features` (_, D) contains the regions of all images. `spatial_features` (_, 6) contains their boxes: x0, y0, x1,
-y1, width and height between 0 and 1, or zeros if unknown. `pos_boxes` (N, 2) contains the start and end of the rows of
-each image. A second layout can also be read: features (N, R, D), boxes (N, R, 6) and optional counts `num_boxes` (N,).
+A file has the published layout of bottom-up attention with adaptive region counts, and image ids:
+
+    image_ids (N,)
+    image_features (_, D): the regions of all images
+    spatial_features (_, 6): boxes x0, y0, x1, y1, width, height between 0 and 1, or zeros if unknown
+    pos_boxes (N, 2): the start and the end of the rows of each image
+
+A second layout can also be read: features (N, R, D), boxes (N, R, 6) and optional counts `num_boxes` (N,).
 
 Shapes: N images, n regions of one image, at most R regions, D features per region.
 """
@@ -24,20 +28,20 @@ FEATURES, BOXES, SPANS, IDS = "image_features", "spatial_features", "pos_boxes",
 COUNTS = "num_boxes"
 # A box may extend beyond the image by at most this fraction of the image's side.
 _TOLERANCE = 0.05
-# Bytes per block of the checksum in `_sample`, and rows per HDF5 chunk.
 _BLOCK, _CHUNK = 1024, 32
 
 
 @dataclasses.dataclass
 class HDF5Regions(Regions):
-    """Regions in an HDF5 file. `starts` (N,) is the first row of each image, or `None` for features (N, R, D)."""
+    """Regions in an HDF5 file. `samples` is the size of the file, and a checksum. `starts` (N,) is the first row of
+    each image. If the file contains features (N, R, D), `starts` is `None`."""
 
     starts: np.ndarray | None
     samples: tuple
 
     def __post_init__(self, place):
         super().__post_init__(place)
-        # Threads may share the file, because h5py has a global lock.
+        # Threads may share the file: h5py has a global lock.
         self._file = h5py.File(self.place, "r")
 
     def read(self, rows, max_regions):
@@ -56,8 +60,9 @@ class HDF5Regions(Regions):
 
 
 def checked(place, features, boxes):
-    """Return boxes (n, 4), x0, y0, x1, y1, clipped to the image. Raise an `InputError` that begins with `place` if
-    features (n, D) contain NaN or infinity, or if a box is outside the image or has x0 > x1 or y0 > y1."""
+    """Return boxes x0, y0, x1, y1, (n, 4), clipped to the image. Raise `InputError` for invalid values. Features (n, D)
+    with NaN or infinity are invalid. Boxes outside the image, or with x0 > x1 or y0 > y1, are invalid. The error begins
+    with `place`."""
     if not np.isfinite(features).all():
         raise InputError(f"{place}: expected finite features. Received: NaN or infinity")
     inside = (boxes >= -_TOLERANCE) & (boxes <= 1.0 + _TOLERANCE)
@@ -95,10 +100,8 @@ def open_regions(path):
 
 
 def write_regions(path, images):
-    """Write region features into an HDF5 file, atomically; return the number of images and the number of regions.
-
-    `images` yields (id, features (n, D), boxes), where boxes are (n, 4) in [0, 1] or `None`.
-    """
+    """Write region features into an HDF5 file, atomically; return the numbers of images and of regions. `images` yields
+    (id, features (n, D), boxes). Boxes are (n, 4) in [0, 1], or `None` if unknown."""
     ids, ends = {}, [0]
     with replacing(path) as temporary, h5py.File(temporary, "w") as file:
         for each, features, boxes in images:
@@ -118,7 +121,7 @@ def write_regions(path, images):
                 file[name][ends[-2] :] = rows
         if not ids:
             raise InputError(f"{path}: expected at least one image. Received: none")
-        # Use strings of fixed length, because HDF5 may hang when it reads damaged strings of variable length.
+        # HDF5 may hang when it reads damaged strings of variable length, so these strings have a fixed length.
         names = np.array([each.encode() for each in ids])
         file[IDS] = names.astype(h5py.string_dtype(length=names.itemsize))
         file[SPANS] = np.stack([ends[:-1], ends[1:]], axis=1)
@@ -126,7 +129,7 @@ def write_regions(path, images):
 
 
 def _sample(path):
-    """Return the size of a file and a checksum of four blocks, to identify its content without reading all of it."""
+    """Return the size of a file, and a checksum of four blocks."""
     with open(path, "rb", buffering=0) as file:
         size, checksum = file.seek(0, 2), 0
         for start in np.linspace(0, max(size - _BLOCK, 0), 4).astype(int).tolist():

@@ -14,8 +14,8 @@ from keras import ops
 from applications.common.errors import InputError, pass_through
 from applications.vision.images import ById
 
-# Collect garbage before Python shuts down. A traceback can keep a dataset iterator alive in a reference cycle. If the
-# iterator is freed only during shutdown, it can wait forever for a thread that is still reading.
+# Without this call, the program can hang at exit: a dataset iterator that is freed during shutdown can wait forever for
+# its reading thread.
 atexit.register(gc.collect)
 
 
@@ -27,27 +27,25 @@ class Regions(ById):
     width: int
 
     def num_cut(self, max_regions):
-        """Return how many images have more than `max_regions` regions; `read` omits the additional regions."""
+        """Return how many images have more than `max_regions` regions."""
         return int(np.count_nonzero(self.counts > max_regions))
 
     def read(self, rows, max_regions):
-        """Return the first R = `max_regions` regions of the images in `rows`, int (B,). This method is thread-safe.
+        """Return the first R = `max_regions` regions of the images in `rows`, int (B,). Thread-safe.
 
         Returns:
             features: float32 (B, R, D), zeros after the last region.
-            boxes: float32 (B, R, 4), x0, y0, x1, y1 between 0 and 1; zeros for unknown boxes.
+            boxes: x0, y0, x1, y1 between 0 and 1, float32 (B, R, 4); zeros for unknown boxes.
             num_regions: int32 (B,).
 
         Raises:
-            InputError: If the file cannot be read, if features contain NaN or infinity, or if boxes are invalid.
+            InputError: If the file cannot be read, or if features or boxes are invalid.
         """
         raise NotImplementedError
 
     def tensors(self, rows, max_regions):
-        """Call `read` in graph mode. `rows` is an integer tensor (B,).
-
-        TensorFlow replaces an `InputError` with its own error; `input_error_in` returns the original `InputError`.
-        """
+        """Return the tensors of `read` in graph mode. `rows` is an integer tensor (B,). If `read` raises an
+        `InputError`, TensorFlow raises its own error. `input_error_in` returns the `InputError`."""
 
         def read(rows):
             try:
@@ -57,7 +55,7 @@ class Regions(ById):
                 return *nothing, pass_through(error).encode(errors="replace")
 
         *arrays, failure = tf.numpy_function(read, [rows], (tf.float32, tf.float32, tf.int32, tf.string))
-        # Raise the error in the graph: for an error in Python code, TensorFlow prints a traceback per thread.
+        # If Python code raised the error, TensorFlow would print one traceback per thread.
         with tf.control_dependencies([tf.debugging.Assert(tf.reshape(failure == "", ()), [failure])]):
             arrays = [tf.identity(x) for x in arrays]
         for x, shape in zip(arrays, ((max_regions, self.width), (max_regions, 4), ()), strict=True):
@@ -67,7 +65,8 @@ class Regions(ById):
 
 @dataclasses.dataclass
 class MemoryRegions(Regions):
-    """Region features in memory, float32 (N, R, D), with boxes (N, R, 4), or (R, 4) if all images share them."""
+    """Region features in memory. `features` is float32 (N, R, D). `boxes` is float32 (N, R, 4), or (R, 4) if all images
+    have the same boxes."""
 
     features: np.ndarray
     boxes: np.ndarray
@@ -83,5 +82,5 @@ class MemoryRegions(Regions):
 
 
 def region_mask(num_regions, max_regions):
-    """Return a boolean mask (B, R), with R = `max_regions`, that is true for the first `num_regions` (B,) regions."""
+    """Return a boolean mask (B, `max_regions`) that is true for the first `num_regions` (B,) regions."""
     return ops.less(ops.arange(max_regions, dtype="int32")[None], num_regions[:, None])

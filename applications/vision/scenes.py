@@ -1,10 +1,10 @@
 """Renders scenes with known captions, questions and regions: built-in data that need no download.
 
 A scene is a grid of 4 x 4 cells. Four to six cells contain one object each, with random position and size in the cell.
-An object has a colour and a shape, and no two objects of a scene have the same colour and the same shape, so that "the
-red circle" is unique. A scene has at most four colours and four shapes. At least one colour or shape occurs repeatedly.
-Captions and answers are true. Relations are unambiguous: if an object is left of another, they are further apart in
-columns than in rows. Every scene has questions of every type, including yes/no questions with both answers.
+An object has a colour and a shape. No two objects of a scene share both, so "the red circle" is unique. A scene has at
+most four colours and four shapes. At least one colour or shape occurs repeatedly. Captions and answers are true.
+Relations are unambiguous: an object is "left of" another only if they are further apart in columns than in rows. Every
+scene has questions of every type, including yes/no questions with both answers.
 
 Cells are numbered row by row, like the regions of a pixel extractor with a 4 x 4 grid; `CELL_BOXES` are their boxes.
 The image, captions and questions of scene i depend on i and the seed, but not on the number of scenes.
@@ -50,20 +50,21 @@ _PLURALS = {shape: f"{shape}s" for shape in SHAPES} | {"cross": "crosses"}
 _SAMPLES = 4  # Average the colours of this many points per side of a pixel, to avoid aliasing.
 _NUM_KINDS = 4
 _ANSWER_TYPES = {"presence": "yes/no", "attribute": "yes/no", "number": "number"}
-# For each number of objects: how many of six people answer "many".
+# Number of objects: how many of six people answer "many".
 _OPINIONS = {1: 1, 2: 3, 3: 5, 4: 6}
 _NUMBERS = {2: "two", 3: "three", 4: "four"}
 _NEIGHBOURS = {"left of": (0, -1), "right of": (0, 1), "above": (-1, 0), "below": (1, 0)}
 _ROWS, _COLUMNS = ("top", "second", "third", "bottom"), ("left", "second", "third", "right")
 _CORNERS = {0: "top left", 3: "top right", 12: "bottom left", 15: "bottom right"}
-# Each of these purposes has its own random generator.
+# Numbers of a scene's random generators.
 _OBJECTS, _PIXELS, _CAPTIONS, _QUESTIONS = 1, 2, 3, 4
 
 
 @dataclasses.dataclass(frozen=True)
 class Object:
-    """An object of a scene. `color` is in `COLORS`, and `shape` is in `SHAPES`. `cell` is row * 4 + column. The centre
-    (x, y) and `radius`, which is half the side of the bounding square, are fractions of the side of the image."""
+    """An object of a scene, with a `color` in `COLORS` and a `shape` in `SHAPES`. `cell` is row * 4 + column. The
+    centre (x, y) and `radius` are fractions of the side of the image. `radius` is half the side of the bounding
+    square."""
 
     color: str
     shape: str
@@ -91,8 +92,9 @@ class Scene:
 
 
 class Caption(typing.NamedTuple):
-    """A true statement about a scene: its text, and a cell for each word. Words for an object ("red circle", "circle")
-    get the cell of the object; all other words, and words for several objects ("two circles"), get -1."""
+    """A true statement about a scene: its text, and a cell for each word. A word that describes one object ("red
+    circle", "circle") has the cell of this object. All other words have -1, even words that describe several objects
+    ("two circles")."""
 
     text: str
     cells: tuple
@@ -103,7 +105,7 @@ class Question(typing.NamedTuple):
 
     The ten answers are equal, except for two types of questions. For "one of several" ("what color is one of the
     circles ?"), each person picks a random right answer. For "opinion" ("are there few or many circles ?"), people
-    disagree. A calibrated model should be uncertain about such questions. `answer_type` is "yes/no", "number" or
+    disagree. A calibrated model should be uncertain about these two types. `answer_type` is "yes/no", "number" or
     "other". If one object decides the answer, `cell` is the cell of this object. Otherwise, `cell` is -1.
     """
 
@@ -116,12 +118,13 @@ class Question(typing.NamedTuple):
 
 @functools.lru_cache(1)
 def scenes(count, seed=0):
-    """Return a tuple of `count` scenes, generated from a seed. The programs always use seed 0."""
+    """Return a tuple of `count` random scenes."""
     return tuple(_scene(seed, index) for index in range(count))
 
 
 def render(scene, size=64):
-    """Render a `Scene` as uint8 (size, size, 3). `size` is a multiple of 4; at 48 or more, shapes are recognizable."""
+    """Return the image of a `Scene`, uint8 (size, size, 3). `size` must be a multiple of 4. Shapes are recognizable if
+    `size` is at least 48."""
     generator = _generator(scene.seed, scene.index, _PIXELS)
     image = np.full((size, size, 3), generator.uniform(226.0, 244.0), np.float32)
     side = size // GRID
@@ -138,14 +141,15 @@ def render(scene, size=64):
 
 
 def images_of(scenes, size=64):
-    """Render scenes; return `Images` with the ids "0", "1", ..."""
+    """Return the `Images` of scenes. Their ids are "0", "1", ..."""
     pixels = np.stack([render(scene, size) for scene in scenes])
     return Images("scenes", [str(row) for row in range(len(scenes))], pixels=pixels)
 
 
 def regions_of(scenes, attributes):
-    """Return exact features as `MemoryRegions`. For each attribute ("color", "shape", "row", "column"), one one-hot
-    vector encodes the object's value, and one encodes the number of objects with this value. Empty cells are zeros."""
+    """Return exact features of scenes as `MemoryRegions`. For each attribute ("color", "shape", "row", "column"), a
+    cell has two one-hot vectors: the value of its object, and the number of objects with this value. The features of an
+    empty cell are zeros."""
     values = {"color": COLORS, "shape": SHAPES, "row": range(GRID), "column": range(GRID)}
     values = {name: values[name] for name in attributes}
     columns = [(name, value) for name in values for value in values[name]]
@@ -163,8 +167,8 @@ def regions_of(scenes, attributes):
 
 
 def captions_of(scene, generator, count, kind):
-    """Return `count` random, distinct `Caption`s of a scene, alternating between the templates of the `kind`. A scene
-    has at least 4 captions of the kind "lines", and at least 12 captions of the kind "relations"."""
+    """Return `count` random, distinct `Caption`s of a scene. The templates of the `kind` alternate. A scene has at
+    least 4 captions of the kind "lines", and at least 12 captions of the kind "relations"."""
     templates = {}
     for template, caption in _STATEMENTS[kind](scene):
         templates.setdefault(template, []).append(caption)
@@ -173,12 +177,11 @@ def captions_of(scene, generator, count, kind):
 
 
 def questions_of(scene, generator, count, types=QUESTION_TYPES):
-    """Return `count` random, distinct `Question`s about a scene. Types alternate and, within a type, answers alternate.
+    """Return `count` random, distinct `Question`s about a scene.
 
-    All types are therefore equally frequent, as are "yes" and "no". Other answers are as balanced as the scene allows.
-    A scene has at least 24 questions of the default types. A model that does not see the scene scores at most 28% on
-    them: 50% for "presence", 30% for "number", 35% for "one of several", and 17% for each other type. The types
-    "attribute" and "opinion" are not default types; on them, such a model scores at most 50% and 90%.
+    All types are equally frequent, as are "yes" and "no". Other answers are as balanced as the scene allows. A scene
+    has at least 24 questions of the default types. A model that does not see the scene scores at most 28% on the
+    default types, 50% on the type "attribute", and 90% on the type "opinion".
     """
     inquiries = {}
     for question in _inquiries(scene):
@@ -207,7 +210,7 @@ def question_columns(scenes, count, types=QUESTION_TYPES):
 
 
 def are_cells(codec):
-    """Return whether the regions of a `RegionCodec` are the cells of a rendered scene, whose objects are known."""
+    """Return whether the regions of a `RegionCodec` are the cells of a rendered scene."""
     if codec.max_regions != len(CELL_BOXES):
         return False
     boxes = CELL_BOXES if codec.extractor is None else codec.extractor.boxes
@@ -215,7 +218,7 @@ def are_cells(codec):
 
 
 def true_captions(scene):
-    """Return all true captions of a scene as a dictionary {text: cells}; `Caption` describes both."""
+    """Return all true captions of a scene: a dictionary from the text to the cells of a `Caption`."""
     return dict(caption for statements in _STATEMENTS.values() for _, caption in statements(scene))
 
 
@@ -230,7 +233,7 @@ def _scene(seed, index):
         colors, shapes = (generator.permutation(list(names))[:_NUM_KINDS].tolist() for names in (COLORS, SHAPES))
         kinds = generator.choice(_NUM_KINDS**2, number, replace=False)
         cells = np.sort(generator.choice(GRID**2, number, replace=False))
-        # Radii and shifts are in units of a cell. An object is at least 1/20 away from each side of its cell.
+        # In units of a cell.
         radii = generator.uniform(0.36, 0.44, number)
         right, down = generator.uniform(-1.0, 1.0, (2, number)) * (0.45 - radii)
         places = np.stack([cells % GRID + 0.5 + right, cells // GRID + 0.5 + down, radii], axis=1) / GRID
@@ -245,7 +248,7 @@ def _scene(seed, index):
 
 
 def _lines(scene):
-    """Yield (template, caption) for each row and column with objects. A caption names the first two shapes."""
+    """Yield (template, caption) for each row and column with objects."""
     for line, names, relation in (("row", _ROWS, "left of a"), ("column", _COLUMNS, "above a")):
         for number, name in enumerate(names):
             shapes = [(thing.shape, thing.cell) for thing in scene.objects if getattr(thing, line) == number]
@@ -255,7 +258,7 @@ def _lines(scene):
 
 
 def _relations(scene):
-    """Yield (template, caption) for captions that relate objects, count the objects of one shape, or name a corner."""
+    """Yield (template, caption) for relations between objects, numbers of objects, and corners."""
     for first, second in itertools.permutations(scene.objects, 2):
         relation = _relation(first, second)
         if relation is not None:
@@ -277,13 +280,13 @@ _STATEMENTS = {"lines": _lines, "relations": _relations}
 
 
 def _inquiries(scene):
-    """Yield (question type, text, answers, cell). If one object decides the answer, `cell` is its cell; if not, -1."""
+    """Yield (question type, text, answers, cell). If no single object decides the answer, `cell` is -1."""
     for shape, things in _objects_by(scene, "shape", SHAPES).items():
         yield from _questions_about(things, "color", shape, _PLURALS[shape])
     for color, things in _objects_by(scene, "color", COLORS).items():
         yield from _questions_about(things, "shape", f"{color} object", f"{color} objects")
     cells = {(thing.color, thing.shape): thing.cell for thing in scene.objects}
-    # For the answer "no", ask for a colour and a shape that both occur in the scene, but not in one object.
+    # If a colour or shape were missing in the scene, the colour or shape alone would tell the answer "no".
     for color, shape in sorted(itertools.product(*map(set, zip(*cells, strict=True)))):
         cell = cells.get((color, shape), -1)
         yield "presence", f"is there a {color} {shape} ?", ["no" if cell < 0 else "yes"], cell
@@ -314,7 +317,7 @@ def _objects_by(scene, attribute, values):
 
 
 def _relation(first, second):
-    """Return the relation of the first object to the second; `None` if they are on a diagonal, which is ambiguous."""
+    """Return the relation of the first object to the second, or `None` if they are on a diagonal."""
     down, right = first.row - second.row, first.column - second.column
     if abs(down) == abs(right):
         return None
@@ -346,7 +349,7 @@ def _shuffled(generator, items):
 
 
 def _round_robin(generator, groups):
-    """Yield one item from each group in turn, until all groups are empty. The order of the groups is random."""
+    """Yield one item from each group in turn. The order of the groups is random."""
     for row in itertools.zip_longest(*_shuffled(generator, groups)):
         yield from (item for item in row if item is not None)
 

@@ -16,24 +16,23 @@ from keras import ops
 from applications.common.batches import array_batches, num_array_batches
 from applications.common.errors import InputError
 
-# Learn only words that describe at least MIN_IMAGES images and at most a fraction MAX_SHARE of all images.
 MIN_IMAGES = 5
 MAX_SHARE = 0.9
 MAX_WORDS = 1000
 BATCH_SIZE = 32
 LEARNING_RATE = 2e-3
 EPOCHS = 10
-# The seed is fixed, whatever the seed of the run, so that models with different seeds read the same features.
+# With the seed of the run, runs with different seeds would read different features.
 SEED = 0
 FIRST_FILTERS = 16
 WIDTH = 128
-# Lower bound of the sum in `noisy_or`, so that its logarithm is finite.
+# Lower bound of the sum in `noisy_or`: the logarithm of 0 is infinite.
 _LEAST = 1e-30
 
 
 def train_detectors(pixels, words, side, cells):
-    """Train a network to detect words in images, uint8 (N, S, S, 3); return the network. `words` lists the words that
-    describe each image. Raise `InputError` if every word describes too few images or nearly all images."""
+    """Return a network that is trained to detect words in images, uint8 (N, S, S, 3). `words` lists the words that
+    describe each image. If every word describes too few or too many images, raise `InputError`."""
     vocabulary = vocabulary_of(words)
     if not vocabulary:
         raise InputError(
@@ -68,9 +67,9 @@ def vocabulary_of(words):
 def build(side, cells, shares):
     """Return two models that share layers and read images (B, S, S, 3) with values from 0 to 255.
 
-    The first model, which extracts features, returns maps (B, G', G', D) with G' >= G. The second model, which is
-    trained, returns the log-odds (B, V) that a word describes the image. The layers halve the maps while G' >= G, and
-    double the filters up to D. Initially, the probabilities are near `shares` (V,), the fraction of images per word.
+    The first model extracts features. It returns maps (B, G', G', D) with G' >= G. The second model is trained. It
+    returns the log-odds (B, V) that a word describes the image. The initial probability of a word is near its entry in
+    `shares` (V,), the fraction of images that the word describes.
     """
     halvings = int(math.log2(side // cells))
     images = keras.Input((side, side, 3), name="images")
@@ -79,9 +78,9 @@ def build(side, cells, shares):
         last = number == halvings
         maps = keras.layers.Conv2D(
             WIDTH if last else min(FIRST_FILTERS * 2**number, WIDTH),
-            # A 1 x 1 convolution does not mix neighbouring cells.
+            # A larger kernel in the last layer would mix neighbouring cells.
             1 if last else 3,
-            # Use a stride in the first layer, because its feature maps are the largest and take most of the time.
+            # Without this stride, the first layer would take most of the time.
             strides=2 if number == 0 and not last else 1,
             padding="same",
             use_bias=False,
@@ -92,7 +91,7 @@ def build(side, cells, shares):
         maps = keras.layers.ReLU(name="map" if last else f"relu_{number}")(maps)
         if 0 < number < halvings:
             maps = keras.layers.MaxPooling2D(name=f"half_{number}")(maps)
-    # If p = 1 - exp(-cell_rate) in every cell, the noisy-OR over all cells equals `shares`.
+    # If p(word | cell) is 1 - exp(-cell_rate) in every cell, p(word | image) equals `shares`.
     cell_rate = -np.log1p(-np.clip(shares, 1e-6, 1 - 1e-6)) / (maps.shape[1] * maps.shape[2])
     bias = np.log(np.expm1(cell_rate))
     logits = keras.layers.Dense(
@@ -105,10 +104,11 @@ def build(side, cells, shares):
 
 
 def noisy_or(logits):
-    """Return the log-odds (B, V) that a word describes at least one cell, given the log-odds (B, G, G, V) of each cell.
+    """Return the log-odds (B, V) that a word describes at least one cell. `logits` (B, G, G, V) are the log-odds of
+    each cell.
 
-    1 - p = prod_cells sigmoid(-logit) = exp(-s) with s = sum_cells softplus(logit). So the log-odds are
-    log(exp(s) - 1), computed as s + log(1 - exp(-s)), which does not overflow for large s.
+    The log-odds of p(word | image) = 1 - exp(-s) are log(exp(s) - 1) = s + log(1 - exp(-s)), s = sum_cells
+    softplus(logit). The last expression does not overflow for large s.
     """
     total = ops.maximum(ops.sum(ops.softplus(logits), axis=(1, 2)), _LEAST)
     return total + ops.log(-ops.expm1(-total))

@@ -11,7 +11,7 @@ import numpy as np
 
 from applications.common.errors import InputError
 
-# Contractions of the official evaluation. Normalisation restores missing apostrophes in answers.
+# Contractions of the official evaluation, which adds missing apostrophes to answers.
 _CONTRACTIONS = """
     ain't aren't can't could've couldn't couldn't've didn't doesn't don't hadn't hadn't've hasn't haven't he'd he'd've
     he's how'd how'll how's isn't it'd it'd've it'll ma'am mightn't mightn't've might've mustn't must've needn't not've
@@ -32,13 +32,15 @@ _NUMBERS = {"none": "0"} | {word: str(number) for number, word in enumerate(_DIG
 _ARTICLES = ("a", "an", "the")
 _PUNCTUATION = ';/[]"{}()=+\\_-><@`,?!'
 _COMMA_OF_NUMBER = re.compile(r"\d,\d")
-# A full stop without a digit after it.
 _FULL_STOP = re.compile(r"\.(?!\d)")
 
 
 def normalize_answer(answer):
-    """Normalise an answer as the official evaluation does: use lower case, write number words as digits, and remove
-    articles and all punctuation outside words and numbers."""
+    """Return an answer, normalised as in the official evaluation.
+
+    The result is in lower case. Number words become digits. Articles and all punctuation outside words and numbers are
+    removed.
+    """
     text = " ".join(answer.split())
     cleaned = text
     for mark in _PUNCTUATION:
@@ -55,8 +57,10 @@ def vqa_accuracy(answer, votes):
 
 
 def answer_vocabulary(most_common, min_count, max_answers):
-    """Return a vocabulary of up to `max_answers` answers, sorted by frequency, then alphabetically. Every answer in the
-    vocabulary is the most common answer to at least `min_count` training questions."""
+    """Return up to `max_answers` answers, sorted by frequency, then alphabetically.
+
+    Each answer is the most common answer to at least `min_count` training questions.
+    """
     counts = collections.Counter(most_common)
     frequent = sorted((-count, answer) for answer, count in counts.items() if count >= min_count and answer)
     if len(frequent) < 2:
@@ -68,7 +72,7 @@ def answer_vocabulary(most_common, min_count, max_answers):
 
 
 def count_votes(people, answers):
-    """Count the votes for each answer in the vocabulary; return a sparse float32 matrix (N questions, V answers)."""
+    """Return the number of votes for each answer in the vocabulary, sparse float32 (N questions, V answers)."""
     from sklearn.feature_extraction.text import CountVectorizer
 
     return CountVectorizer(analyzer=list, vocabulary=answers, dtype=np.float32).transform(people)

@@ -18,13 +18,13 @@ from applications.vqa.answers import answer_vocabulary, count_votes
 from applications.vqa.questions import Questions, read_questions, split_by_image
 
 QUESTIONS_PER_SCENE = 6
-# Types of questions that one region can answer. The latent alignment of updown selects only one region.
+# One region suffices to answer these types of questions. The latent alignment of updown selects only one region.
 BUILT_IN_TYPES = ("color", "shape", "attribute", "number", "opinion")
 
 
 @dataclasses.dataclass
 class Part:
-    """Questions with their images and, if known, words for the objects in each image (`tags`)."""
+    """Questions and their images. `tags` maps an image id to words for the objects in the image, if known."""
 
     questions: Questions
     sources: Sources
@@ -52,7 +52,10 @@ def read(options):
 
 
 def read_other(options, evaluation):
-    """Return the questions in the files that the options of `evaluate` name, or `None` if they name no files."""
+    """Return a `Part` with the questions in the files that the options of `evaluate` name.
+
+    If the options name no files, return `None`.
+    """
     if evaluation.questions is None:
         return None
     questions = read_questions(evaluation.questions, evaluation.annotations)
@@ -65,7 +68,7 @@ def sources_of(options):
 
 
 def embedded(rendered):
-    """Return `Questions` about rendered scenes, and a dictionary from image ids to lists of tags (`red-circle`)."""
+    """Return `Questions` about rendered scenes, and a dictionary from image ids to tags (`red-circle`)."""
     columns = scenes.question_columns(rendered, QUESTIONS_PER_SCENE, BUILT_IN_TYPES)
     images = list(map(str, columns["row"]))
     names = ("text", "votes", "answer_type", "cell")
@@ -84,7 +87,10 @@ def region_options(options):
 
 
 def codec_of(options, part):
-    """Fit the codec on the training data. With --network words, train a detector of tags (or of the answers' words)."""
+    """Return the codec that is fitted on the training data.
+
+    With --network words, the extractor learns to detect tags or, without tags, the words of the answers.
+    """
     limits, questions = options.questions, part.questions
     vocabulary = Vocabulary.fit(Tokenizer().count(questions.texts), len(SPECIAL_TOKENS) + 10**6)
     answers = answer_vocabulary(questions.answers, limits.min_answer_count, limits.max_answers)
@@ -94,7 +100,8 @@ def codec_of(options, part):
 
 
 def words_of(questions):
-    """Return a dictionary from each image id to the words of all answers about the image, except yes/no answers."""
+    """Return a dictionary from each image id to the words of the answers about the image. Yes/no answers are left
+    out."""
     words = {}
     for image, answer, kind in zip(questions.images, questions.answers, questions.types, strict=True):
         if kind != "yes/no":
@@ -104,8 +111,14 @@ def words_of(questions):
 
 @dataclasses.dataclass(kw_only=True)
 class EncodedPart(Part):
-    """An encoded `Part` of N questions. `rows`, int64 (N,), index the images; `words`, int32 (N, L), are word ids;
-    `votes`, sparse (N, V), count the votes for each answer; `report` contains counts for the log."""
+    """An encoded `Part` of N questions.
+
+    Attributes:
+        rows: For each question, the row of its image in the region features, int64 (N,).
+        words: Word ids, int32 (N, L), padded with 0.
+        votes: Number of votes for each answer in the vocabulary, sparse (N, V).
+        report: Counts for the log.
+    """
 
     codec: Codec
     rows: np.ndarray
@@ -122,13 +135,13 @@ class EncodedPart(Part):
         return self.votes.getnnz(axis=1) > 0
 
     def sample(self, count):
-        """Choose up to `count` random questions; return the sorted indices and the `EncodedPart` of these questions."""
+        """Return the sorted indices of up to `count` random questions, and their `EncodedPart`."""
         rows = random_rows(len(self), count)
         columns = {name: getattr(self, name)[rows] for name in ("rows", "words", "votes")}
         return rows, dataclasses.replace(self, questions=self.questions.rows(rows), **columns)
 
     def num_batches(self, batch_size):
-        """Return the number of training batches per epoch. These batches contain only the `usable` questions."""
+        """Return the number of training batches per epoch, which contain only `usable` questions."""
         return -(-int(self.usable.sum()) // batch_size)
 
     def questions_in_order(self, options):
@@ -138,13 +151,15 @@ class EncodedPart(Part):
         return self._with_regions(dataset, options)
 
     def batches(self, options, first_epoch=None):
-        """Return batches (inputs, targets) of the `usable` questions: one pass in order if `first_epoch` is `None`;
-        otherwise an endless, shuffled dataset that starts with this epoch."""
+        """Return batches (inputs, targets) of the `usable` questions.
+
+        If `first_epoch` is `None`, the dataset is one pass in order. Otherwise, it is endless and shuffled, and starts
+        with this epoch.
+        """
         usable, seed = np.flatnonzero(self.usable), options.run.seed
         votes = self.votes[usable]
         with tf.device("CPU:0"):
             columns = [tf.constant(self.rows[usable]), tf.constant(self.words[usable])]
-            # Sorted ids of the answers to each question, and the number of votes for each answer, padded with 0.
             columns += [
                 tf.RaggedTensor.from_row_splits(values, votes.indptr).to_tensor()
                 for values in (votes.indices, votes.data)
@@ -162,7 +177,7 @@ class EncodedPart(Part):
             return {"image": image, "question": question, "answer": answer}, answer
 
         if first_epoch is None:
-            # Every epoch validates on the same sampled answers, so that validation losses are comparable.
+            # The noise is the same in every epoch. Otherwise, validation losses would not be comparable.
             noise = tf.random.stateless_uniform([len(usable)], [seed, -1])
             rows = tf.data.Dataset.from_tensor_slices((tf.range(len(usable)), noise)).batch(options.fit.batch_size)
         else:
@@ -180,7 +195,7 @@ class EncodedPart(Part):
 
 
 def _drawn(ids, counts, noise):
-    """Sample one answer id per question, (B,), in proportion to the votes."""
+    """Return one sampled answer id per question, (B,), in proportion to the votes."""
     cumulative = tf.cumsum(counts, axis=1) / tf.reduce_sum(counts, axis=1, keepdims=True)
     last = tf.argmax(tf.where(counts > 0, tf.range(counts.shape[1]), -1), axis=1, output_type=tf.int32)
     drawn = tf.reduce_sum(tf.cast(cumulative <= noise[:, None], tf.int32), axis=1)

@@ -1,13 +1,13 @@
 """Build models that answer questions about images, with the architectures updown and mcan.
 
-Updown is bottom-up top-down attention (Anderson et al. 2018), as in Deng et al. 2018, section 4 and appendix B. z is
-the position of the region x_z, q the question and y the answer:
+Updown is bottom-up top-down attention (Anderson et al. 2018), as in Deng et al. 2018, section 4 and appendix B. x_z are
+the features of region z, q is the question, y the answer, and h_y the embedded answer:
 
     p(z | x, q) = softmax_z w^T tanh(W_1 x_z + W_2 q)
     p(y | x, q, z) = softmax W dropout(relu(V [x_z; q]))
     q(z | x, q, y) = softmax_z u^T tanh(U_1 (x_z * relu(V_1 h_y)) + U_2 (q * relu(V_2 h_y)))
 
-Each model maximises one of these objectives:
+E_p is the mean over z for p(z | x, q), and E_q for q(z | x, q, y). Each updown model maximises one of these objectives:
 
     soft         log p(y | x, q, E_p[x])
     marginal     log sum_z p(z) p(y | z)
@@ -15,9 +15,11 @@ Each model maximises one of these objectives:
     variational  E_q log p(y | z) - KL(q || p), enumerated or sampled
     relaxed      as variational, but z is a vector of sampled weights, and the context is sum_r z_r x_r
 
-Mcan is modular co-attention (Yu et al. 2019). It maximises log p(y | x, q) or, if weights w are sampled as in Fan et
-al. 2020, E_w log p(y | x, q, w) - KL(q(w) || prior). All models return the objective (B,) without the KL, because the
-attention layers add the KL to the loss.
+Mcan is modular co-attention (Yu et al. 2019). With deterministic weights, it maximises log p(y | x, q). With sampled
+weights w, as in Fan et al. 2020, it maximises E_w log p(y | x, q, w) - KL(q(w) || prior), where q(w) is the
+distribution of w.
+
+All models return the objective (B,) without the KL. The attention layers add the KL to the loss.
 
 Shapes: B examples, R regions of width D, L words of the question, V answers.
 """
@@ -79,7 +81,7 @@ MODELS = {
     "wf": Model("BAM-WF", distribution="weibull", prior="fixed", published=_WF),
     "wc": Model("BAM-WC", distribution="weibull", prior="contextual", published=_WC),
 }
-# Number of samples for a prediction of `relaxed`, which cannot predict without sampling (Deng et al. 2018, section 4).
+# `relaxed` cannot predict without sampling (Deng et al. 2018, section 4), so it averages this many samples.
 NUM_DRAWS = 10
 
 
@@ -90,12 +92,12 @@ class Models:
     Attributes:
         training: Maps "regions" (B, R, D), "num_regions" (B,), "question" (B, L) and "answer" to the objective without
             the KL, (B,) in nats. "answer" contains ids (B,) or scores (B, V).
-        prediction: Maps the inputs except "answer" to "log_probabilities" (B, V) and "weights" (B, R). It sums over
-            all regions z. `soft`, `relaxed` and all models of mcan use the mean weights instead.
-        drawn: Maps the same inputs to the same outputs, but samples the attention under `keras_vattn.posterior_draws`;
-            `None` if the attention is deterministic.
-        weights: Maps the inputs of `prediction` to a list of all attention weights, (B, H, T, S) each; `None` for
-            updown.
+        prediction: Maps the inputs except "answer" to "log_probabilities" (B, V) and "weights" (B, R). The
+            probabilities are sums over all regions. `soft`, `relaxed` and mcan use the mean weights instead.
+        drawn: Maps the same inputs to the same outputs, but samples the attention under `keras_vattn.posterior_draws`.
+            If the attention is deterministic, `drawn` is `None`.
+        weights: Maps the inputs of `prediction` to a list of all attention weights, (B, H, T, S) each, for H heads, T
+            queries and S keys. For updown, `weights` is `None`.
         embedding: The word embedding.
         num_draws: Number of samples of `drawn` averaged in a prediction, or 0 to use `prediction`.
     """
@@ -109,7 +111,8 @@ class Models:
 
     @functools.cached_property
     def predict(self):
-        """A function (inputs, number=0) that returns predictions. The batch number, `number`, seeds the draws."""
+        """A function (inputs, number=0) that returns predictions. `number` is the batch number, which seeds the
+        draws."""
         predicted = tf.function(lambda inputs: self.prediction(inputs, training=False), reduce_retracing=True)
         if not self.num_draws:
             return lambda inputs, number=0: predicted(inputs)
@@ -151,9 +154,10 @@ def _updown(options, inputs, embedding, num_answers):
 
     encoder = keras_vattn.fast.LSTM(units, use_cudnn=options.fit.use_cudnn, name="question_encoder")
     score = keras_vattn.Additive(units, use_bias=False, name="score")
-    # Build the score here, so that its weights have the same paths in all models, and one model can initialise another.
+    # If the attention layer built the score, the paths of the score's weights would depend on the model. One model
+    # could then not initialise another.
     score.build((None, 1, units), (None, max_regions, width))
-    # Split V [x; q] into a kernel for x and a kernel for q, so that each region is projected only once.
+    # V [x; q] is split into a kernel for x and a kernel for q, so that each region is projected only once.
     region_projection = keras.layers.Dense(units, use_bias=False, name="region_projection")
     question_projection = keras.layers.Dense(units, name="question_projection")
     dropout = keras_vattn.fast.Dropout(
@@ -175,7 +179,7 @@ def _updown(options, inputs, embedding, num_answers):
         relaxed = alignment.with_published({}).alignment(alignment.relaxed, alignment.tau)
         attention["warm_start_steps"] = alignment.warm_start
         latent = keras_vattn.Attention(score, relaxed, name="latent", **kl, **attention)
-        # Request the scores in both calls, because Keras drops a second output if an earlier call returned only one.
+        # Both calls must request the scores. Keras drops a second output if an earlier call returned only one.
         attend = functools.partial(latent, query, values, regions, value_mask=mask, return_attention_scores=True)
         bound = answers(hidden_of(attend(**posterior)[0][:, :, None]), answer[:, None])[:, 0, 0]
         context, weights = attend()
@@ -211,7 +215,7 @@ def _updown(options, inputs, embedding, num_answers):
 
 
 def _posterior_logits(options, regions, query, answer, num_answers):
-    """Build the inference network q(z | x, q, y), and return its logits (B, 1, R)."""
+    """Return the logits of q(z | x, q, y), (B, 1, R), of the inference network."""
     units, dense = options.network.units, functools.partial(keras.layers.Dense, use_bias=False)
     answers = keras.layers.Embedding(num_answers, options.network.answer_width, name="posterior_answers")(answer)
     region_gate = dense(regions.shape[-1], "relu", name="posterior_regions_gate")(answers)[:, None]
@@ -222,8 +226,6 @@ def _posterior_logits(options, regions, query, answer, num_answers):
 
 
 def _mcan(options, inputs, embedding, num_answers):
-    """Build the mcan architecture. Words attend to words. Regions attend to regions, then to words. Attention pools
-    the words into one vector and the regions into another. The sum of these vectors predicts the answer."""
     network, unit = options.network, _Unit(options)
     sequences = {"return_sequences": True, "use_cudnn": options.fit.use_cudnn}
     encoder = keras_vattn.fast.LSTM(network.units, name="question_encoder", **sequences)
@@ -262,8 +264,7 @@ def _mcan(options, inputs, embedding, num_answers):
 
 
 class _Unit:
-    """Builds the attention and feed-forward layers of `mcan`, each followed by a residual connection and layer
-    normalisation. Each dropout layer has its own seed."""
+    """Builds the attention and feed-forward layers of `mcan`."""
 
     def __init__(self, options):
         self.options = options
@@ -294,8 +295,7 @@ class _Unit:
         return self._added(name, x, hidden)
 
     def reduced(self, name, x, mask):
-        """Pool `x` (B, T, units) with attention, sum_t softmax(w^T relu(W x))_t x_t; return the
-        projected vector (B, fused_units) and the weights (B, T)."""
+        """Pool `x` (B, T, units) with attention; return a projected vector (B, fused_units) and weights (B, T)."""
         hidden = keras.layers.Dense(self.options.network.units, "relu", name=f"{name}_reduction_hidden")(x)
         logits = keras.layers.Dense(1, name=f"{name}_reduction")(self._dropped(f"{name}_reduction", hidden))[..., 0]
         weights = ops.softmax(ops.where(mask, ops.cast(logits, "float32"), -1e9), axis=-1)

@@ -10,7 +10,6 @@ from applications.common.program import Program
 from applications.vision import options as vision
 from applications.vision.options import EXTRACTOR_OPTIONS, FeaturesOptions, RegionOptions
 
-# The models of each architecture: updown as in Deng et al. 2018, mcan as in Fan et al. 2020.
 UPDOWN = ("soft", "marginal", "hard_enum", "hard_sample", "relaxed", "variational_enum", "variational_sample")
 MCAN = ("soft", "no_kl", "lf", "lc", "wf", "wc")
 WITH_POSTERIOR = ("relaxed", "variational_enum", "variational_sample")

@@ -13,16 +13,18 @@ from applications.text.readers import ParallelText, json_entries, read_json, rea
 from applications.vision.images import image_id
 from applications.vqa.answers import normalize_answer
 
-# Answer types of VQA v2.
 TYPES = ("yes/no", "number", "other")
-# If a question has only one answer, this answer counts as this many votes.
+# A single answer counts as this many votes.
 NUM_VOTES = 10
 
 
 @dataclasses.dataclass
 class Questions:
-    """Columns with one entry per question. An entry of `votes` is a list of the normalised answers of several people.
-    An entry of `types` is one of `TYPES`. `cells`, if known, contains the region that shows each answer, or -1."""
+    """Columns with one entry per question.
+
+    An entry of `votes` lists the normalised answers of several people. An entry of `types` is one of `TYPES`. If known,
+    `cells` contains the region that shows the answer; the entry is -1 if there is none.
+    """
 
     ids: list
     images: list
@@ -35,13 +37,12 @@ class Questions:
         return len(self.ids)
 
     def rows(self, rows):
-        """Select questions by index."""
         columns = [getattr(self, field.name) for field in dataclasses.fields(self)]
         return Questions(*(column and [column[row] for row in rows] for column in columns))
 
     @property
     def answers(self):
-        """The most common answer to each question; among equally common answers, the first."""
+        """The most common answer to each question. Of equally common answers, the first is used."""
         return [statistics.mode(votes) for votes in self.votes]
 
 
@@ -63,8 +64,10 @@ class _Annotation(TypedDict):
 
 
 def read_questions(path, annotations=None):
-    """Read `Questions` from the JSON of VQA v2 and its annotations, or from a CSV or TSV file with the columns image,
-    question and answer. Files may be plain or .gz."""
+    """Return the `Questions` in a file, plain or .gz.
+
+    The file is the JSON of VQA v2, with its `annotations`, or a CSV or TSV with the columns image, question and answer.
+    """
     if pathlib.Path(path).name.removesuffix(".gz").endswith((".csv", ".tsv")):
         if annotations is not None:
             raise InputError(f"{annotations}: expected no annotations, because {path} contains the answers.")
@@ -90,7 +93,7 @@ def _annotated(path, questions, annotations):
         )
     for question in questions:
         entry = entry_of[question["question_id"]]
-        # Put the multiple-choice answer first: among equally frequent answers, the first becomes the target.
+        # The first of equally frequent answers becomes the target. The multiple-choice answer must therefore be first.
         best = entry.get("multiple_choice_answer")
         votes = sorted((vote["answer"] for vote in entry["answers"]), key=lambda vote: vote != best)
         yield question["question_id"], question["image_id"], question["question"], votes, entry.get("answer_type")
@@ -101,7 +104,7 @@ def _questions(path, rows):
     for number, image, text, votes, kind in rows:
         if not any(map(str.isalnum, text)):
             raise InputError(f"{path}: question {number}: expected at least one word. Received: {text!r}")
-        # Answers that become empty in normalisation still count as votes, although no model can predict them.
+        # Keep answers that normalisation makes empty: they count as votes.
         votes = [normalize_answer(vote) for vote in votes]
         questions.ids.append(str(number))
         questions.images.append(image_id(image))
@@ -117,14 +120,13 @@ def _questions(path, rows):
 
 
 def _type_of(answer):
-    """Return the VQA v2 answer type: one of `TYPES`."""
     if answer in ("yes", "no"):
         return "yes/no"
     return "number" if answer.replace(".", "", 1).isdigit() else "other"
 
 
 def split_by_image(questions, fraction, seed, option="--valid-fraction"):
-    """Return `(train, held_out)` from `split_by_group`: all questions about an image are in the same split."""
+    """Return `(train, held_out)`. All questions about an image are in the same split."""
     rows = list(range(len(questions)))
     text = ParallelText(rows, rows, questions.images)
     parts = split_by_group(text, fraction, seed, option=option, group="image")

@@ -30,13 +30,9 @@ from keras_vattn import metrics
 CURVES = {"val_nll": "NLL, validation (nats)", "val_accuracy": "VQA accuracy, validation"}
 NUM_SAMPLES = 20
 NUM_CARDS = 6
-# Maximum number of questions for the uncertainty metrics; larger splits are sampled at random.
 MAX_UNCERTAIN = 2000
-# Number of questions used to estimate the standard deviation of attention weights.
 NUM_STATISTICS = 32
-# PAvPU counts a prediction as certain if its p-value is lower than this.
 SIGNIFICANCE = 0.05
-# Seed for samples and noise. It is fixed, so that reports are reproducible.
 _SEED = 0
 
 
@@ -55,7 +51,10 @@ def evaluate(run, part, evaluation=None):
 
 
 def questions_with_noise(run, part, feature_noise=0.0):
-    """Return the batches (inputs,) of all questions, in order. If `feature_noise` > 0, add noise to the features."""
+    """Return the batches (inputs,) of all questions, in order.
+
+    `feature_noise` is the variance of the noise that is added to the features.
+    """
     batches = part.questions_in_order(run.options)
     if not feature_noise:
         return batches
@@ -66,7 +65,7 @@ def questions_with_noise(run, part, feature_noise=0.0):
         (inputs,) = batch
         regions, seed = inputs["regions"], tf.stack([_SEED, tf.cast(number, tf.int32)])
         noise = scale * tf.random.stateless_normal(tf.shape(regions[..., :width]), seed)
-        # Add noise to the features, but not to padding or to the box coordinates in the last columns.
+        # Padding and the box coordinates in the last columns get no noise.
         noise = tf.pad(noise, [[0, 0], [0, 0], [0, regions.shape[-1] - width]])
         is_region = tf.sequence_mask(inputs["num_regions"], tf.shape(regions)[1])[..., None]
         return (inputs | {"regions": tf.where(is_region, regions + noise, regions)},)
@@ -75,8 +74,10 @@ def questions_with_noise(run, part, feature_noise=0.0):
 
 
 def predicted(run, part, feature_noise=0.0, title="answering"):
-    """Return the metrics of `Models.predict`, and a dictionary with the best answer, its probability and the region
-    weights for each question."""
+    """Return the metrics of `Models.predict`, and a dictionary of predictions.
+
+    The dictionary contains the best answer, its probability and the region weights for each question.
+    """
     batches, codec = questions_with_noise(run, part, feature_noise), part.codec
     columns, start = [], 0
     for number, (inputs,) in enumerate(batches if title is None else progress(batches, title)):
@@ -108,7 +109,7 @@ def predicted(run, part, feature_noise=0.0, title="answering"):
 
 
 def rows_by_type(part):
-    """Return a dictionary of boolean masks (N,): "all" for all questions, and a mask for each question type."""
+    """Return boolean masks (N,) in a dictionary: "all" questions, and one mask per question type."""
     types = np.array(part.questions.types)
     rows = {"all": np.ones(len(types), bool)} | {name: types == name for name in TYPES}
     return {name: selected for name, selected in rows.items() if selected.any()}
@@ -117,9 +118,9 @@ def rows_by_type(part):
 def uncertainty(run, part, num_draws, feature_noise=0.0, samplers=None):
     """Return uncertainty metrics for up to `MAX_UNCERTAIN` questions, and a dictionary with a p-value per question.
 
-    The metrics are computed for each kind of noise in `Predictor.kinds`, the p-values only for the last kind. The
-    p-values are from a t-test between the two most probable answers. A prediction is the mean over `num_draws` samples.
-    Compare only metrics with the same `num_draws`. `samplers` is a dictionary of traced samplers, as in `Predictor`.
+    A prediction is the mean over `num_draws` samples. Compare only metrics with the same `num_draws`. The metrics are
+    computed for each kind of noise in `Predictor.kinds`. The p-values are computed for the last kind, by a t-test
+    between the two most probable answers. `samplers` is a dictionary of traced samplers, as in `Predictor`.
     """
     report, p_values = {}, {}
     if num_draws < 2:
@@ -149,7 +150,10 @@ def uncertainty(run, part, num_draws, feature_noise=0.0, samplers=None):
 
 
 def predictor(run, part, feature_noise=0.0):
-    """Return a `Predictor` for up to `MAX_UNCERTAIN` random questions, with noise of variance `feature_noise`."""
+    """Return a `Predictor` for up to `MAX_UNCERTAIN` random questions.
+
+    `feature_noise` is the variance of the noise that is added to the features.
+    """
     _, part = part.sample(MAX_UNCERTAIN)
     return Predictor(
         np.where(part.usable, part.votes.toarray().argmax(axis=1), -1),
@@ -162,12 +166,12 @@ def predictor(run, part, feature_noise=0.0):
 
 
 def other_questions(options, path, codec=None):
-    """Read the questions in a file."""
     return read_other(options, EvaluateVqa(run="", questions=path))
 
 
 def weights_deviation(run, part):
-    """Return the mean standard deviation of sampled weights; `None` for updown models and deterministic weights."""
+    """Return the mean standard deviation of sampled weights. For updown models and deterministic weights, return
+    `None`."""
     if run.models.weights is None or run.models.drawn is None:
         return None
     _, part = part.sample(NUM_STATISTICS)
@@ -226,12 +230,12 @@ def report(run, part, record, outputs, shown):
 
 
 def people_of(votes):
-    """Return the three most frequent answers in `votes`, with the number of people who gave each answer."""
+    """Return the three most frequent answers in `votes`, with the number of votes for each."""
     return ", ".join(f"{answer} {count}" for answer, count in collections.Counter(votes).most_common(3))
 
 
 def draw_cards(run, part, outputs):
-    """Write cards.png, which shows random questions with the attention and the p-value of the answer, as in Figure 2 of
+    """Write cards.png: random questions, the attention, and the p-value of the answer. The picture follows Figure 2 of
     Fan et al. 2020."""
     panels, sampled = [], random_rows(len(part), MAX_UNCERTAIN)
     for row in sampled[random_rows(len(sampled), NUM_CARDS)]:

@@ -52,8 +52,10 @@ class Answerer(ImageModule):
         }
 
     def _sample(self, regions, num_regions, questions, num_samples, seed):
-        """Average the probabilities of S samples. Return the best answers, the entropy and mutual information (model
-        uncertainty) in nats, and "draws": the best answer of each sample, (B, S)."""
+        """Return the best answers, the entropy and mutual information in nats, and "draws".
+
+        The probabilities are the mean of S samples. "draws" contains the best answer of each sample, (B, S).
+        """
         noise, inputs = self._noise.value, self._inputs(regions, num_regions, questions)
         predict = lambda inputs: tf.exp(noise.model(inputs, training=False)["log_probabilities"])  # noqa: E731
         draws = noise.draws(predict, inputs, num_samples, seed)
@@ -66,14 +68,15 @@ class Answerer(ImageModule):
 
 
 def answer_lines(predicted):
-    """Yield one line per question from the outputs of `predict`: the three best answers with their probabilities."""
+    """Yield one line per question: the three best answers with their probabilities. `predicted` contains the outputs of
+    `predict`."""
     for answers, probabilities in zip(predicted["answers"].numpy(), predicted["probabilities"].numpy(), strict=True):
         pairs = list(zip(answers, probabilities, strict=True))[:3]
         yield "\t".join(f"{answer.decode()} {probability:.3f}" for answer, probability in pairs)
 
 
 def generate(run, options):
-    """Yield the answers to each input line, which contains an image, a tab and a question."""
+    """Yield the answers to each input line. A line contains an image, a tab and a question."""
     answerer, origin = Answerer(run), options.input or "standard input"
     lines = [line.partition("\t") if has_word(line) else ("", "", "") for line in read_input(options, is_text=False)]
     for number, (image, tab, question) in enumerate(lines, start=1):

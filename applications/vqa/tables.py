@@ -7,7 +7,7 @@ from applications.vqa.questions import TYPES
 
 
 def last_kind(record, noisy=False):
-    """Return the uncertainty metrics of the last kind of noise in the record, in the order dropout, attention, both."""
+    """Return the uncertainty metrics of the last kind of noise in a record. The order is dropout, attention, both."""
     report = record["report"].get("noisy", {}) if noisy else record["report"]
     kinds = report.get("uncertainty") or {}
     return kinds.get("both") or kinds.get("attention") or kinds.get("dropout") or {}
@@ -43,14 +43,14 @@ COLUMNS = (
 
 
 def select_architecture(comparison, architecture):
-    """Return the records of the models with this architecture, and the titles used for these models in the paper."""
+    """Return the records of the models with this architecture, and the titles of these models in the paper."""
     names = [run.name for run in comparison.planned if run.options.architecture == architecture]
     records = {name: record for name, record in comparison.records.items() if name in names}
     return records, {name: title_from(name, lambda model: MODELS[model].title) for name in records}
 
 
 def deng(comparison):
-    """Return Tables 1 and 3 (right half) of Deng et al. 2018, with our results for the updown network."""
+    """Return Tables 1 and 3 (right half) of Deng et al. 2018, with our results for updown."""
     records, titles = select_architecture(comparison, "updown")
     if not records:
         return []
@@ -75,7 +75,10 @@ def deng(comparison):
 
 
 def fan(comparison):
-    """Return Tables 2 and 7 of Fan et al. 2020 for mcan: accuracy and PAvPU, on original and on noisy features."""
+    """Return Tables 2 and 7 of Fan et al. 2020, with our results for mcan.
+
+    The tables contain accuracy and PAvPU, on original and on noisy features.
+    """
     records, titles = select_architecture(comparison, "mcan")
     if not records:
         return []

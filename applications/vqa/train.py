@@ -25,14 +25,13 @@ def train(options):
         run.models.embedding.set_weights([matrix])
     run.open()
     with run.scope():
-        # The model outputs a bound on the log-likelihood of each answer.
         model.compile(run.optimizer(), loss=keras_vattn.NegativeBound(), jit_compile=options.fit.jit_compile)
 
     def validate(epoch, logs):
         report, _ = predicted(run, valid, title=None)
         logs |= {"val_nll": report["nll"], "val_accuracy": report["accuracy"]["all"]}
 
-    # Select weights by val_nll: val_loss also contains a KL of thousands of nats, whose rounding errors hide the NLL.
+    # val_loss cannot select the weights: it contains a KL of thousands of nats, whose rounding errors hide the NLL.
     callbacks, score = [keras.callbacks.LambdaCallback(on_epoch_end=validate), *callbacks], after_warm_start("val_nll")
     run.fit(lambda epoch: train.batches(options, epoch), valid.batches(options), callbacks, score)
     run.finish()
