@@ -21,19 +21,20 @@ QUERIES = ("current", "previous")
 class AttentionDecoder(RecurrentDecoder):
     """Recurrent decoder that attends to a memory at every step, with any `keras_vattn.Attention`.
 
-    A call first projects the memory and the inputs, and generates all noise. The loop over steps contains only the
-    operations that depend on the previous step. After the loop, one `add_loss` adds the KL of all steps. The
-    argument `query` selects the query of the attention, and `feeding` selects the context that the cell reads:
+    The argument `query` selects the query of the attention, and `feeding` selects the context that the cell receives:
 
-    - `query="previous"` (Bahdanau et al. 2015): the query is the previous state of the first layer. The context enters
-      the first cell at the same step.
+    - `query="previous"` (Bahdanau et al. 2015): the query is the previous state of the first layer. The first cell
+      receives the context at the same step.
     - `query="current"` (Luong et al. 2015; code of Bahuleyan et al. 2018): the query is the output of the top layer.
-      The context enters the first cell at the next step.
-    - `feeding="sampled"` feeds the sampled context. `"expected"` feeds the expected context under p, which does not
-      depend on samples, dropout or the posterior (Deng et al. 2018). `"off"` feeds nothing, so attention runs once
-      after the loop, unless its score has a state.
+      The first cell receives the context at the next step.
+    - `feeding="sampled"`: the cell receives the sampled context.
+    - `feeding="expected"` (Deng et al. 2018): the cell receives the expected context, without noise and dropout.
+      Posterior logits do not change the expected context.
+    - `feeding="off"`: the cell receives no context.
 
-    With `residual=True`, every layer after the first adds its input to its output.
+    If the attention has a KL, each call of the decoder adds the KL of all steps with one `add_loss`.
+
+    In the formula, c_t is the context, h_t is the output of a single layer, and h_t^((l)) is the output of layer l.
 
     Formula:
         h_t = "cell"(x_t, c_(t-1), h_(t-1)), quad c_t = "attention"(h_t, "memory") quad ("current")
@@ -44,14 +45,14 @@ class AttentionDecoder(RecurrentDecoder):
         units: Width of every layer.
         attention: An `Attention` (or its config), or `None` for a plain recurrent decoder. Defaults to `None`.
         cell: A name in `keras_vattn.recurrent.CELLS`, such as `"gru"`; or a class or an instance of `RecurrentCell`.
-            Every layer has its own cell of this type; an instance is copied. Defaults to `"lstm"`.
+            Every layer receives a new cell, for an instance a copy of the instance. Defaults to `"lstm"`.
         num_layers: Number of stacked cells. Defaults to 1.
         query: `"current"` or `"previous"`. Defaults to `"current"`.
         feeding: `"off"`, `"sampled"`, `"expected"` or a `keras_vattn.recurrent.Feeding`. Defaults to `"sampled"`.
         residual: Whether every layer except the first adds its input to its output. Defaults to `False`.
         dropout: Dropout rate applied during training to the inputs of every layer except the first. Defaults to 0.0.
-        kernel_initializer, recurrent_initializer, bias_initializer: As in `RecurrentCell`. They apply if `cell` is a
-            name or a class; an instance or config has its own initializers.
+        kernel_initializer, recurrent_initializer, bias_initializer: As in `RecurrentCell`. The initializers have an
+            effect only if `cell` is a name or a class.
         seed: Seed of the dropout, an integer or `None`. Defaults to `None`.
 
     Call arguments:
@@ -61,18 +62,21 @@ class AttentionDecoder(RecurrentDecoder):
             states of the second layer, and so on. `None` for zeros.
         inputs_mask: Boolean (B, T). A masked step does not change the state and adds no KL.
         memory_mask: Boolean (B, S).
-        posterior_logits: Logits (B, T, S) of an inference network, or `None`; see `keras_vattn.Attention`. A masked
-            step adds no KL.
+        posterior_logits: Logits (B, T, S) of an inference network, or `None`; see `keras_vattn.Attention`.
         return_attention_scores: Whether to return the attention weights. Defaults to `False`.
-        return_logits: Whether to return the queries and the logits of the attention weights, to pass them to
-            `keras_vattn.CategoricalAttention`. Defaults to `False`.
+        return_logits: Whether to return the queries and the logits of the attention weights, which
+            `keras_vattn.CategoricalAttention` needs. Defaults to `False`.
         return_state: Whether to return the last state. Defaults to `False`.
         training: Whether to sample noise and apply dropout.
 
     Returns:
-        A dictionary with `"hidden"` (B, T, units) and, with attention, `"context"` (B, T, Dm). If requested, it also
-        contains `"weights"` (B, T, S), `"query"` (B, T, units), `"logits"`, float32 (B, T, S), and `"state"`, a list
-        like `initial_state`.
+        A dictionary:
+
+        - `"hidden"`: (B, T, units).
+        - `"context"`: (B, T, Dm), with attention.
+        - `"weights"`: (B, T, S), with `return_attention_scores`.
+        - `"query"`: (B, T, units), and `"logits"`: float32 (B, T, S), with `return_logits`.
+        - `"state"`: List like `initial_state`, with `return_state`.
 
     Raises:
         ValueError: If an option is unknown, or if only one of attention and memory is passed.
@@ -109,7 +113,6 @@ class AttentionDecoder(RecurrentDecoder):
         require_dtype(self, "attention", self.attention)
         self.num_layers = positive_integer("num_layers", num_layers)
         self.query = one_of("query", query, QUERIES)
-        # If `feeding` is a name, `get_config` returns the name instead of a serialized object.
         self._feeding_name = feeding if isinstance(feeding, str) else None
         self._feeding = resolve(feeding, FEEDINGS, Feeding, "feeding")
         self.residual = boolean("residual", residual)
@@ -123,7 +126,6 @@ class AttentionDecoder(RecurrentDecoder):
         self.cells = self._make_cells(cell)
 
     def _make_cells(self, identifier):
-        """Return one cell per layer. Create the cells from a name or a class; copy an instance or a config."""
         options = {
             "kernel_initializer": self.kernel_initializer,
             "recurrent_initializer": self.recurrent_initializer,
@@ -188,13 +190,7 @@ class AttentionDecoder(RecurrentDecoder):
         return [cells, attention, *carry]
 
     def step(self, inputs, state, memory, noise=None):
-        """Run one decoding step with the same code as `call`. A step adds no loss, updates no metric and reads no seed.
-
-        Args:
-            inputs: (B, D), the input of this step.
-            state: Result of `start`, or the state that the previous step returned.
-            memory: Result of `prepare_memory`.
-            noise: Slice (B, ...) of the result of `draw_noise`, or `None`.
+        """Run one decoding step. The arguments are those of `RecurrentDecoder.step`.
 
         Returns:
             A dictionary and the next state. The dictionary contains `"hidden"` (B, units) and, with attention,
@@ -226,7 +222,7 @@ class AttentionDecoder(RecurrentDecoder):
             sequences["posterior_logits"] = posterior_logits
         result, state = self.run(sequences, memory, initial_state, inputs_mask, memory_mask, keep, training)
         if inputs_mask is not None and "logits" in result:
-            # `compute_mask` does not receive `return_logits`, so set the masks of the query and logits here.
+            # Keras would not mask these outputs, because `compute_mask` does not know `return_logits`.
             for name in ("query", "logits"):
                 keras_private.set_mask(result[name], inputs_mask)
         if return_state:

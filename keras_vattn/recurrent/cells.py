@@ -8,16 +8,16 @@ from keras_vattn.support.validation import positive_integer
 
 
 class RecurrentCell(FeatureInputs, keras.layers.Layer):
-    """Base class of recurrent cells. Inputs are projected before the loop over steps; contexts are added in the loop.
+    """Base class of recurrent cells.
 
-    Before the loop, `project_inputs` multiplies all inputs by W, and `loop_kernels` casts and concatenates the kernels.
-    Inside the loop, `step` computes the gates and the states. A call runs all three methods for one step. The upper
-    cells of a stack receive their inputs inside the loop, so they use `upper_kernels` and `upper_step`. Decoders apply
-    dropout outside the cell: a Keras cell caches its dropout mask, and a cached mask fails if the step is traced again.
+    A subclass defines `step`, which computes the output and the new states, and sets three class attributes:
 
-    A subclass defines `step` and sets three class attributes: `num_states`, the number of states (B, units);
-    `num_gates`, the number of gates of width `units`; and `context_gates`, a slice that selects the gates to which the
-    context is added. Create further weights in `build`, after `super().build`.
+    - `num_states`: Number of states (B, units). Defaults to 1.
+    - `num_gates`: Number of gates of width `units`. Defaults to 1.
+    - `context_gates`: Slice that selects the gates that read the context. Defaults to all gates.
+
+    If a subclass needs more weights, create them in `build`, after `super().build`. Before the loop over steps, a
+    decoder calls `project_inputs` for all steps and `loop_kernels` once. Dropout is applied outside the cell.
 
     Formula:
         "gates"_t = W x_t + C * "context"_t + U h_(t-1) + b
@@ -102,14 +102,14 @@ class RecurrentCell(FeatureInputs, keras.layers.Layer):
         return product(inputs, self.kernel) + ops.cast(self.bias, inputs.dtype)
 
     def loop_kernels(self):
-        """Return a dictionary of the kernels that `step` needs. Call this method once, before the loop."""
+        """Return a dictionary of the kernels that `step` needs. Call `loop_kernels` once, before the loop."""
         kernels = {"recurrent": self.recurrent_kernel}
         if self.context_kernel is not None:
             kernels["context"] = self.context_kernel
         return {name: ops.cast(kernel, self.compute_dtype) for name, kernel in kernels.items()}
 
     def add_context(self, projected, context, kernels):
-        """Add C * context to the columns `context_gates` of the projected inputs. A context of `None` adds nothing."""
+        """Return the projected inputs plus C * context in the gates `context_gates`. `None` adds nothing."""
         self.check_context(context)
         if context is None:
             return projected
@@ -147,15 +147,15 @@ class RecurrentCell(FeatureInputs, keras.layers.Layer):
         raise NotImplementedError(f"{type(self).__name__} does not implement `step`.")
 
     def upper_kernels(self):
-        """Return the kernels for `upper_step`, a dictionary of tensors, cast and concatenated once before the loop."""
+        """Return a dictionary of the kernels that `upper_step` needs. Call `upper_kernels` once, before the loop."""
         return self.loop_kernels()
 
     def upper_step(self, inputs, states, kernels):
-        """Run one step of an upper cell of a stack, without side effects. `inputs`: (B, D), not yet projected."""
+        """Run `step` for an upper cell of a stack. `inputs` (B, D) are not yet projected."""
         return self.step(self.project_inputs(inputs), None, states, kernels)
 
     def initial_states(self, batch_size):
-        """Return the initial states, which are zeros."""
+        """Return the initial states, a list of `num_states` tensors (B, units) of zeros."""
         return [ops.zeros((batch_size, self.units), self.compute_dtype) for _ in range(self.num_states)]
 
     def call(self, inputs, context=None, states=None):
@@ -220,7 +220,7 @@ class LSTMCell(RecurrentCell):
     def loop_kernels(self):
         if self.context_kernel is None or not self._context_enters_all:
             return super().loop_kernels()
-        # One product with concatenated kernels is faster than two products.
+        # One product with concatenated kernels is faster.
         return {"joined": self._joined(self.context_kernel, self.recurrent_kernel)}
 
     def gates(self, projected, context, hidden, kernels):
@@ -236,7 +236,7 @@ class LSTMCell(RecurrentCell):
 
     def upper_kernels(self):
         if type(self) is not LSTMCell:
-            # Use the methods of the base class, because they call `step`, which the subclass may override.
+            # The kernels below would ignore a `step` that a subclass overrides.
             return super().upper_kernels()
         return {
             "upper": self._joined(self.kernel, self.recurrent_kernel),

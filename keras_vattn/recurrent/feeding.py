@@ -3,11 +3,15 @@ from keras import ops
 
 
 class Feeding:
-    """Selects the context that a decoder's cell reads. If the score has a state, also selects weights for its update.
+    """Base class of objects that select the context that the cell of a decoder receives.
 
-    `Feeding` is a base class. A subclass overrides the method `context`. If the result of `context` is wider or
-    narrower than the attention context, the subclass also overrides `width`. To save a model, register the subclass
-    with `keras.saving.register_keras_serializable`, and return the arguments of the constructor from `get_config`.
+    A subclass overrides `context`, and may override three more methods:
+
+    - `width`, if the result of `context` is not as wide as the attention context.
+    - `weights`, to update a score that has a state with different weights.
+    - `get_config`, to return the arguments of the constructor.
+
+    To load a saved model, register the subclass with `keras.saving.register_keras_serializable`.
 
     Example:
 
@@ -33,7 +37,7 @@ class Feeding:
         return attended["context"]
 
     def weights(self, attended):
-        """Return the weights (B, S) that update the state of the score, if the score has a state."""
+        """Return the weights (B, S) that update the state of the score. Called only if the score has a state."""
         return attended["weights"]
 
     def width(self, context_width):

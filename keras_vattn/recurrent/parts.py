@@ -1,4 +1,4 @@
-"""Define the parts of a recurrent decoder: cells, attention, latent variables, and results passed to the next step."""
+"""Define the parts of a recurrent decoder: cells, attention, latent variables and `Carry`."""
 
 from keras import ops, tree
 
@@ -10,13 +10,15 @@ from keras_vattn.recurrent.feeding import NoFeeding
 
 
 class Part:
-    """Base class of the parts of a `RecurrentDecoder`. Its methods run before, inside and after the loop over steps.
+    """Base class of the parts of a `RecurrentDecoder`. The decoder calls the methods of a part, not the user.
 
-    The parts share four dictionaries. `memory` and `noise` are computed before the loop. `state` contains the values
-    that the previous step returned. `results` contains the results of the current step, computed by the parts that ran
-    before this part. A part may read all values, and adds its own values under unique names.
+    The parts of a decoder share four dictionaries. A part may read all values, and adds values under unique names:
 
-    A part is a plain object, not a layer. It uses layers that belong to the decoder, so Keras tracks and saves them.
+    - `memory` and `noise` are computed before the loop over steps.
+    - `state` contains the values that the previous step returned.
+    - `results` contains the results of the current step so far.
+
+    A part is not a layer. The decoder must create the layers that a part uses, so that Keras tracks and saves them.
 
     Example:
 
@@ -27,54 +29,58 @@ class Part:
     ...         return {"seconds": 0.1 * state["time"]}, {"time": state["time"] + 1.0}
     """
 
-    # Whether `after` computes the results of all steps at once. If `True`, no step may depend on these results.
+    # Whether `after` computes the results of all steps. No step may then depend on these results.
     leaves_loop = False
     # A `keras.random.SeedGenerator`, for a part that samples noise without a layer.
     seed_generator = None
 
     def prepare_memory(self, memory, mask):
-        """Return a dictionary that is added to the shared `memory`. The arguments are the memory and mask of the
-        call."""
+        """Return a dictionary that is added to the shared `memory`. `memory` and `mask` are arguments of the call."""
         return {}
 
     def prepare_inputs(self, inputs):
-        """Project `inputs`, a dictionary of tensors (B, T, ...), or (B, ...) for a single step. Return a dictionary of
-        tensors with the same leading axes."""
+        """Return the projected inputs, a dictionary. All tensors are (B, T, ...), or (B, ...) for a single step."""
         return {}
 
     def draw_seeds(self, memory, training):
-        """Return the `Seeds` of this part for one call of the decoder. By default, a training call draws one seed from
-        `seed_generator`, for both noise and dropout. If a layer of the part samples, override this method and return
-        `layer.draw_seeds(training)`. For `keras_vattn.Sampler(model, dropout=True)`, the decoder calls this method with
-        `training=True` and uses only the dropout seed."""
+        """Return the `Seeds` of this part for one call of the decoder.
+
+        By default, a training call draws one seed from `seed_generator`, for both noise and dropout. If a layer of the
+        part samples, return `layer.draw_seeds(training)` instead.
+        """
         seed = random.draw_seed(self.seed_generator) if training and self.seed_generator else None
         return Seeds(noise=seed, dropout=seed)
 
     def draw_noise(self, batch_size, num_steps, memory, seeds):
-        """Return the noise of all steps, a structure of (B, T, ...) tensors; each step receives a slice. Dropout masks
-        use `seeds.dropout`, other noise uses `seeds.noise`; a seed of `None` means no noise. No gradient flows to the
-        noise, so use weights, such as a learned dropout rate, only in `step`."""
+        """Return the noise of all steps, a structure of (B, T, ...) tensors. Each step receives a slice (B, ...).
+
+        Draw dropout masks with `seeds.dropout`, and other noise with `seeds.noise`. If a seed is `None`, draw nothing.
+        The noise has no gradient. So use weights, such as a learned dropout rate, only in `step`.
+        """
         return {}
 
     def start(self, batch_size, memory, initial_state):
-        """Return the initial state of this part, a dictionary. `initial_state` is an argument of the decoder's call."""
+        """Return the initial state of this part, a dictionary. `initial_state` is an argument of the call."""
         return {}
 
     def step(self, results, state, memory, noise, training):
-        """Run a step without side effects. Return the results and the next state: dictionaries of (B, ...) tensors."""
+        """Return the results and the next state, dictionaries of (B, ...) tensors, without side effects."""
         return {}, {}
 
     def after(self, results, memory, noise, training):
-        """Return the results for all steps, (B, T, ...), without side effects. Called only if `leaves_loop` is set."""
+        """Return the results of all steps, (B, T, ...), without side effects. Called if `leaves_loop` is `True`."""
         return {}
 
     def kept(self, inputs):
-        """Return the names of the results of `step` that the decoder stores and passes to `after` and `account`."""
+        """Return the names of the results of `step` that `after` and `account` need."""
         return ()
 
     def account(self, results, memory, noise, mask, training):
-        """Add the loss of this part, such as its KL. Call `add_loss` at most once. `results` contains tensors
-        (B, T, ...): the inputs, the stored results (see `kept`) and the results of `after`. `mask` has shape (B, T)."""
+        """Add the loss of this part, such as a KL. Call `add_loss` at most once.
+
+        `results` contains (B, T, ...) tensors: the inputs, the results named by `kept`, and the results of `after`.
+        `mask` is (B, T).
+        """
 
 
 class CellsPart(Part):
@@ -170,8 +176,11 @@ class CellsPart(Part):
 
 
 class AttentionPart(Part):
-    """Attention over the memory. The results are `"query"`, the outputs of `Attention.attend` (`"context"`, ...) and,
-    with a `feeding`, `"fed"`. If the inputs contain `"posterior_logits"`, these logits define the posterior q.
+    """Attention over the memory.
+
+    The results are `"query"` and the outputs of `Attention.attend`, such as `"context"`. With a `feeding`, `"fed"` is
+    the context that the cell receives. If the inputs contain `"posterior_logits"`, these logits define the posterior
+    of the attention weights.
 
     Args:
         attention: A built `Attention`.
@@ -276,8 +285,9 @@ class AttentionPart(Part):
 
 
 class LatentPart(Part):
-    """A Gaussian latent variable z at every step. The results of the part are z (B, units) and the parameters of q
-    and p. After the loop, the part adds the KL loss.
+    """A Gaussian latent variable z at every step, with posterior q and prior p. The KL is added after the loop.
+
+    The results are z (B, units) and the parameters of q and p.
 
     Formula:
         z_t ~ q = "Normal"(mu_(q,t), "diag"(sigma_(q,t)^2)), quad [mu_(q,t), log sigma_(q,t)] = "latent"("posterior"_t)
@@ -286,12 +296,12 @@ class LatentPart(Part):
 
     Args:
         latent: A built `GaussianLatent`, which computes q from the result of `posterior`.
-        posterior: Function of `results` and `state` that returns the input of q, (B, D). If it returns `None`, as in
-            generation, z is sampled from p, and no KL is added.
+        posterior: Function of `results` and `state` that returns the input of q, (B, D). If the function returns
+            `None`, as in generation, z follows p, and no KL is added.
         prior: Function of `results` and `state` that returns the concatenated mean and log sigma of p, (B, 2 units); or
             `None` for N(0, I). Defaults to `None`.
-        name: Key of z. The keys of the parameters of q and p start with this name: `"latent_posterior"` and
-            `"latent_prior"`. Defaults to `"latent"`.
+        name: Key of z. The parameters of q and p have the keys `name + "_posterior"` and `name + "_prior"`. Defaults to
+            `"latent"`.
 
     Example:
 
@@ -336,7 +346,6 @@ class LatentPart(Part):
         if inputs is not None:
             parameters = outputs[self.name + "_posterior"] = self.infer(inputs, parameters, memory)
         if parameters is None:
-            # The first axis of every result and state is the batch axis.
             batch_size = ops.shape(tree.flatten((results, state))[0])[0]
             zeros = ops.zeros((batch_size, self.latent.units), "float32")
             parameters = {"mean": zeros, "log_scale": zeros}

@@ -12,10 +12,9 @@ from keras_vattn.support.quantization import QuantizedSublayers
 class RecurrentDecoder(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
     """Base class of recurrent decoders. A subclass combines parts, such as cells and attention, into a decoding step.
 
-    A subclass creates layers, and its method `parts` returns the parts of a step in order. Before the loop, the parts
-    compute the memory and the projected inputs, and draw the noise of all steps. The loop runs only operations that
-    depend on the previous step. After the loop, each layer that has a KL calls `add_loss` once. A masked step does not
-    change the state and adds no KL. Training, greedy decoding, sampling and beam search run the same `step`.
+    A subclass creates layers. The method `parts` of the subclass returns the parts of a step, in order. A call of the
+    decoder runs the parts in a loop over all steps. After the loop, each layer that has a KL calls `add_loss` once.
+    A masked step does not change the state and adds no KL. For generation, call the method `step`.
 
     Call arguments:
         inputs: (B, T, D).
@@ -44,7 +43,7 @@ class RecurrentDecoder(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
 
     gives = ("hidden",)
     feature_arguments = ("inputs", "memory")
-    # `draw_noise` reads dropout requests itself, so `follow_requests` does not replace `call`.
+    # Without this flag, `keras_vattn.Sampler(model, dropout=True)` would replace `call`.
     reads_dropout_requests = True
 
     def __init__(self, **kwargs):
@@ -52,20 +51,19 @@ class RecurrentDecoder(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         self.supports_masking = True
 
     def rematerialized_call(self, layer_call, *arguments, **options):
-        """Return the call unchanged, because the loop already recomputes values in the backward pass."""
+        """Return the call unchanged. The loop already recomputes values in the backward pass."""
         return layer_call
 
     def parts(self):
-        """Return the `Part`s of a step, in order. Decoders call this method often, so it must not create layers."""
+        """Return the list of `Part`s of a step, in order. This method is called often, and must not create layers."""
         raise NotImplementedError(f"{type(self).__name__} does not implement `parts`.")
 
     def prepare_memory(self, memory=None, memory_mask=None):
-        """Prepare the memory once for all steps. Pass the result to `draw_noise`, `start` and `step` as `memory`."""
+        """Return the prepared memory, the argument `memory` of `draw_noise`, `start` and `step`."""
         return _merge("memory", [part.prepare_memory(memory, memory_mask) for part in self.parts()])
 
     def draw_noise(self, batch_size, num_steps, memory, training=False):
-        """Return the noise of all steps, a structure of (B, T, ...) tensors; `step` receives slices (B, ...). Each of
-        the `parts` generates noise from its own seeds. A part without seeds has no noise."""
+        """Return the noise of all steps, a structure of (B, T, ...) tensors. `step` needs a slice (B, ...) of each."""
         parts = self.parts()
         seeds = [part.draw_seeds(memory, training) for part in parts]
         if training_requested(self) and not training:
@@ -85,7 +83,7 @@ class RecurrentDecoder(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         return _merge("state", [part.start(batch_size, memory, initial_state) for part in self.parts()])
 
     def step(self, inputs, state, memory, noise=None):
-        """Run one decoding step with the same code as `call`. A step adds no loss, updates no metric and reads no seed.
+        """Run one decoding step. A step adds no loss, updates no metric and reads no seed.
 
         Args:
             inputs: (B, D), the input of this step; or a dictionary of (B, ...) tensors with the key `"inputs"`.
@@ -122,15 +120,11 @@ class RecurrentDecoder(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
 
         Args:
             inputs: Dictionary of (B, T, ...) tensors with the key `"inputs"`.
-            memory: As in `call`.
-            initial_state: As in `call`.
-            inputs_mask: As in `call`.
-            memory_mask: As in `call`.
+            memory, initial_state, inputs_mask, memory_mask, training: As in `call`.
             keep: Names of the results to return.
-            training: As in `call`.
 
         Returns:
-            The results named in `keep`, a dictionary of (B, T, ...) tensors; and the last state.
+            A dictionary of (B, T, ...) tensors, with the keys `keep`; and the last state.
         """
         parts, prepared = self.parts(), self.prepare_memory(memory, memory_mask)
         batch_size, num_steps = ops.shape(inputs["inputs"])[:2]
@@ -178,7 +172,7 @@ class RecurrentDecoder(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
 
 
 def _run_step(parts, results, state, memory, noise, training):
-    """Run one step of all parts in order, without side effects, and return their results and the next state."""
+    """Run one step of all parts, in order, and return the results and the next state."""
     new_state = {}
     for part in parts:
         outputs, updates = part.step(results, state, memory, noise, training)

@@ -22,18 +22,23 @@ from keras_vattn.support.validation import positive_integer
 class StochasticDecoder(RecurrentDecoder):
     """VRAE-SA (Chien and Wang 2019): recurrent decoder that infers a latent variable from attention at every step.
 
-    The formula lists one step in the order of computation (equations 2-4, 6, 11, 15-19, algorithm 1). `prediction` is
-    p(tilde(c)_t | z_t) and must be as wide as c_t. Chien and Wang print a width of 32, but this width fits neither c_t
-    nor the auxiliary term.
+    The formula lists one step in the order of computation (equations 2-4, 6, 11, 15-19, algorithm 1):
 
-    Concatenate z_enc, the latent variable of the whole sentence, with every input x_t. The cell does not read c_t, so
-    the memory influences the words only through z_t. If `prediction` has `informed=True`, the memory also influences
-    the words through tilde(c)_t, which is then a sample of Normal(c_t, diag(sigma^2)), or c_t if nothing is sampled.
-    This Normal is the posterior of tilde(c)_t, and p(tilde(c)_t | z_t) is its prior. The bound includes their KL.
-    Without a memory, as in generation, z_t is sampled from its prior, tilde(c)_t from `prediction`, and no KL is added.
+    - x_t is the input. Concatenate every input with z_enc, the latent variable of the whole sentence.
+    - h_t is the state of the cell, and c_t is the context.
+    - z_t is the latent variable, with prior p(z_t | h_(t-1)) and posterior q(z_t | h_(t-1), c_t).
+    - tilde(c)_t is the predicted context, with the distribution p(tilde(c)_t | z_t) of the layer `prediction`.
 
-    After the loop, the decoder calls `add_loss` up to three times: for KL(q || p), for the loss of `prediction` (its
-    auxiliary term or its KL), and for the KL of the attention. Each is summed over the unmasked steps.
+    The cell does not receive c_t. So the memory influences the cell only through z_t. If `prediction` has
+    `informed=True`, the memory also influences tilde(c)_t: the distribution of tilde(c)_t is then Normal(c_t,
+    diag(sigma^2)) with the sigma of `prediction`, and the loss contains the KL from this Normal to p(tilde(c)_t | z_t).
+
+    Without a memory, as in generation, z_t follows the prior, tilde(c)_t follows p(tilde(c)_t | z_t), and no KL is
+    added. With a memory, the decoder calls `add_loss` up to three times, each for the sum over the unmasked steps:
+
+    - KL(q || p) of z_t.
+    - The auxiliary term or the KL of `prediction`.
+    - The KL of the attention.
 
     Formula:
         p(z_t | h_(t-1)) = "Normal"(mu_p, "diag"(sigma_p^2)), quad [mu_p, log sigma_p] = W h_(t-1) + b
@@ -44,33 +49,39 @@ class StochasticDecoder(RecurrentDecoder):
 
     Args:
         units: Width of h.
-        latent: A `GaussianLatent` (or its config). Its KL options (weight, annealing, free bits) apply to KL(q || p),
-            and its `initial_log_scale` and `kernel_initializer` initialize q and p.
-        attention: An `Attention` (or its config), whose query is h_(t-1).
-        prediction: A `PredictedContext` (or its config) as wide as the context (Dm for most attentions), or `None` to
-            create one with `kl_weight=0.0`, which drops the auxiliary term. Defaults to `None`.
+        latent: A `GaussianLatent` (or its config). The KL options of this layer (weight, annealing, free bits) apply to
+            KL(q || p). `initial_log_scale` and `kernel_initializer` of this layer apply to both q and p.
+        attention: An `Attention` (or its config). The query is h_(t-1).
+        prediction: A `PredictedContext` (or its config) as wide as the context (Dm for most attentions). The width of
+            32 in the paper does not fit c_t. With `None`, the decoder creates a `PredictedContext` without an auxiliary
+            term (`kl_weight=0.0`). Defaults to `None`.
         cell: As in `keras_vattn.AttentionDecoder`. Defaults to `"lstm"`.
-        informed: Whether to infer z_t from the attention. `False` is for control experiments: there is no q, z_t is
-            always the mean of its prior, and attention influences words only if `prediction` has `informed=True`.
-            Defaults to `True`.
+        informed: Whether to infer z_t from the attention. With `False`, for control experiments, there is no q, and z_t
+            is always the mean of the prior. The memory then influences the cell only if `prediction` has
+            `informed=True`. Defaults to `True`.
 
     Call arguments:
         inputs: (B, T, D), for instance embedded words concatenated with z_enc.
-        memory: (B, S, Dm), or `None` to sample from the prior instead of the posterior.
+        memory: (B, S, Dm), or `None` to use the prior of z_t instead of the posterior.
         initial_state: List of (B, units) tensors, or `None` for zeros.
-        inputs_mask: Boolean (B, T), usually propagated by Keras. A masked step does not change the state and adds
-            nothing to the losses.
-        memory_mask: Boolean (B, S), usually propagated by Keras.
+        inputs_mask: Boolean (B, T). A masked step does not change the state and adds nothing to the losses.
+        memory_mask: Boolean (B, S).
         return_attention_scores: Whether to return the attention weights. Defaults to `False`.
         return_distributions: Whether to return the parameters of q and p. Defaults to `False`.
         return_state: Whether to return the last state. Defaults to `False`.
         training: Whether to sample noise.
 
     Returns:
-        A dictionary with `"hidden"` (B, T, units), `"latent"` (B, T, Z), `"predicted_context"` (B, T, Dm) and, with a
-        memory, `"context"` (B, T, Dm). If requested, it also contains `"state"`, a list like `initial_state`;
-        `"latent_prior"`, a dictionary of `"mean"` and `"log_scale"` (B, T, Z); and, with a memory, `"weights"` (B, T,
-        S) and, if `informed`, `"latent_posterior"`, a dictionary like `"latent_prior"`.
+        A dictionary:
+
+        - `"hidden"`: (B, T, units), h_t.
+        - `"latent"`: (B, T, Z), z_t.
+        - `"predicted_context"`: (B, T, Dm), tilde(c)_t.
+        - `"context"`: (B, T, Dm), c_t, with a memory.
+        - `"weights"`: (B, T, S), with a memory and `return_attention_scores`.
+        - `"latent_prior"`: Dictionary of `"mean"` and `"log_scale"`, (B, T, Z), with `return_distributions`.
+        - `"latent_posterior"`: Dictionary like `"latent_prior"`, if there is a memory and `informed` is `True`.
+        - `"state"`: List like `initial_state`, with `return_state`.
 
     Raises:
         ValueError: If an option is unknown, or if the decoder is built without a memory.
@@ -88,7 +99,7 @@ class StochasticDecoder(RecurrentDecoder):
     ['hidden', 'latent', 'predicted_context']
     """
 
-    # Keras assigns masks to outputs in alphabetical order. The fourth output can be `state`, so list only three names.
+    # Keras assigns masks to outputs by position. With a fourth name, `state` could receive a mask.
     gives = ("hidden", "latent", "predicted_context")
 
     def __init__(self, units, latent, attention, prediction=None, cell="lstm", informed=True, **kwargs):
@@ -137,7 +148,7 @@ class StochasticDecoder(RecurrentDecoder):
         if not self.attention.built:
             self.attention.build(hidden_shape, memory_shape)
         for name, shape in shapes.items():
-            # Without q, the latent layer is unused and its weights would receive no gradient, so do not build it.
+            # Without q, the weights of the latent layer would receive no gradient.
             if not getattr(self, name).built and (self.informed or name != "latent"):
                 getattr(self, name).build(shape)
         if not self.cell.built:
@@ -147,12 +158,12 @@ class StochasticDecoder(RecurrentDecoder):
         self.prior_bias = self.add_weight(name="prior_bias", shape=size[1:], initializer=self._initialize_prior_bias)
 
     def _initialize_prior_kernel(self, shape, dtype=None):
-        """Return the initial kernel of p. Its halves, for mean and log sigma, are initialized as in q."""
+        """Return the initial kernel of p, for the mean and log sigma, with the initializer of q."""
         size = (self.units, self.latent.units)
         return ops.concatenate([self.latent.initial_kernel(size, dtype) for _ in range(2)], axis=-1)
 
     def _initialize_prior_bias(self, shape, dtype=None):
-        """Return 0 for the mean of p, and q's initial value for log sigma. Equal sigmas minimize the initial KL."""
+        """Return 0 for the mean of p, and the initial log sigma of q for log sigma."""
         mean = ops.zeros(self.latent.units, dtype)
         return ops.concatenate([mean, ops.full_like(mean, self.latent.initial_log_scale)])
 
@@ -243,7 +254,7 @@ class StochasticDecoder(RecurrentDecoder):
 
 
 class _OptionalAttention(AttentionPart):
-    """Attention that does nothing if the decoder has no memory."""
+    """Attention that is skipped if the decoder has no memory."""
 
     def prepare_memory(self, memory, mask):
         return {} if memory is None else super().prepare_memory(memory, mask)
@@ -286,11 +297,7 @@ class _PriorMean(LatentPart):
 
 
 class _PredictionPart(Part):
-    """Samples c~, the result `"predicted_context"`. After the loop, adds the auxiliary term or KL of `prediction`.
-
-    Args:
-        prediction: A built `PredictedContext`.
-    """
+    """Samples the predicted context and, after the loop, adds the auxiliary term or the KL of `prediction`."""
 
     def __init__(self, prediction):
         self.prediction = prediction
@@ -321,7 +328,7 @@ class _PredictionPart(Part):
             self.prediction.account(parameters, self._target(results, parameters, memory), mask, training)
 
     def _target(self, results, parameters, memory):
-        """Return the context. If `prediction.informed`, examples without a valid key get the mean of p (KL 0)."""
+        """Return the context. If `prediction.informed`, examples without a valid key use the mean of p (KL 0)."""
         context, any_valid = results["context"], memory["attention"]["keys"].any_valid()
         if any_valid is None or not self.prediction.informed:
             return context

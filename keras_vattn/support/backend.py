@@ -21,7 +21,6 @@ def require_tensorflow():
 
     if keras.backend.backend() != "tensorflow":
         raise ImportError(MESSAGE.format(keras.backend.backend()))
-    # TensorFlow interprets these values as true.
     if os.environ.get("TF_USE_LEGACY_KERAS") in ("1", "true", "True"):
         warnings.warn(
             "With TF_USE_LEGACY_KERAS=1, `tf.keras` is Keras 2, whose models ignore the weights and KLs of keras_vattn "

@@ -11,8 +11,8 @@ from keras_vattn.support import keras_private
 class FeatureInputs:
     """Mixin for layers whose weights depend on the width (the length of the last axis) of an input.
 
-    If an input does not have the width for which the layer was built, a ValueError names the argument.
-    Keras's `InputSpec` checks only the first input. The layer casts integer inputs to the compute dtype.
+    If an input has another width than in `build`, a ValueError names the argument. Integer inputs are cast to the
+    compute dtype.
 
     Attributes:
         feature_arguments: Names of the arguments of `call` whose last axis contains features.
@@ -36,14 +36,12 @@ class FeatureInputs:
         return super().__call__(*arguments, **{name: inputs[name] for name in options})
 
     def _check_widths(self, inputs):
-        """Raise ValueError if the width of an input differs from its width in `build`."""
         built = super().get_build_config() or {}
-        # If a layer has only one input, Keras stores its shape without the argument name.
+        # Keras stores names of arguments only for layers with several inputs.
         built = built.get("shapes_dict", {"inputs_shape": built.get("input_shape")})
         built = {name.removesuffix("_shape"): shape for name, shape in built.items() if shape}
         shapes = {name: tuple(x.shape) for name, x in inputs.items() if getattr(x, "shape", None)}
         for each in (built, shapes):
-            # If no `key` is passed, the layer uses `value` as the key.
             each.setdefault("key", each.get("value"))
         for name in self.width_arguments:
             shape, expected = shapes.get(name), built.get(name)
@@ -57,7 +55,7 @@ class FeatureInputs:
 
 
 def _as_floats(x, dtype):
-    """Cast integers to floats, and copy their Keras mask. Return floats and symbolic inputs unchanged."""
+    """Return integers as floats with the same Keras mask. Return floats and symbolic inputs unchanged."""
     if not hasattr(x, "dtype") or isinstance(x, keras.KerasTensor) or not keras.backend.is_int_dtype(x.dtype):
         return x
     floats = ops.cast(x, dtype)

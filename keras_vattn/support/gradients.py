@@ -1,4 +1,4 @@
-"""Define a variant of `tf.custom_gradient` that does not leak memory: a gradient is freed with its graph."""
+"""Define a variant of `tf.custom_gradient` that frees a gradient function together with its graph."""
 
 import functools
 import weakref
@@ -13,9 +13,8 @@ GRADIENTS = "_keras_vattn_gradients"
 def custom_gradient(function):
     """Decorator like `tf.custom_gradient` that does not keep graphs and layers in memory.
 
-    In graph mode, TensorFlow adds the gradient function of every call to a global registry and never removes it, so the
-    tensors and layers that the function reads stay in memory. This decorator stores the gradient function in the graph
-    instead. The registry contains only a weak reference to the graph.
+    In graph mode, `tf.custom_gradient` stores every gradient function, and all tensors and layers that the function
+    reads, until the process ends. This decorator stores the gradient function in the graph instead.
 
     Args:
         function: Function of tensors that returns its result and its gradient function.
@@ -46,7 +45,7 @@ def _move_to_graph(operation):
 
 
 def is_recorded():
-    """Return whether gradient tapes can record. `tf.recompute_grad` pauses all tapes during its forward pass."""
+    """Return whether gradient tapes can record now. They cannot in the forward pass of `tf.recompute_grad`."""
     x = tf.zeros(())
     with tf.GradientTape() as tape:
         tape.watch(x)

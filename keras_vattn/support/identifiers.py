@@ -6,7 +6,7 @@ import keras
 
 
 def resolve(identifier, classes, base_class, kind, **kwargs):
-    """Return the object that an identifier describes.
+    """Return the instance of `base_class` that an identifier describes.
 
     Args:
         identifier: A name in `classes`, a class, a config dictionary, or an instance of `base_class`.
@@ -15,11 +15,8 @@ def resolve(identifier, classes, base_class, kind, **kwargs):
         kind: Name of the argument in error messages.
         **kwargs: Constructor arguments, used if the identifier is a name or a class.
 
-    Returns:
-        An instance of `base_class`.
-
     Raises:
-        ValueError: If the name is unknown (the message lists valid names), or the result is not a `base_class`.
+        ValueError: If the name is unknown, or the result is not a `base_class`.
     """
     resolved = identifier
     if isinstance(identifier, dict):

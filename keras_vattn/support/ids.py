@@ -1,4 +1,4 @@
-"""Cast word ids, labels and other inputs to integers, because a `keras.Input` without a dtype creates floats."""
+"""Cast word ids, labels and other inputs to integers."""
 
 import keras
 import numpy as np
@@ -7,9 +7,7 @@ from keras import ops
 
 
 def as_integers(name, x, dtype="int64"):
-    """Return a tensor of integers.
-
-    Floats are cast, as in `keras.layers.Embedding`, because `keras.Input` creates floats by default.
+    """Return x as a tensor of integers. Floats are valid, because `keras.Input` creates floats by default.
 
     Raises:
         ValueError: If a float is not a whole number. Values are not checked in graph mode.

@@ -1,9 +1,7 @@
 """Access private names of Keras and TensorFlow. Other modules must not use private names.
 
-The only exceptions are three methods of Keras that our classes override: `_get_own_losses` in `StochasticLayer`,
-`_compute_attention` in `MultiHeadMixin`, and the undocumented `inner_loop` in `fast.LSTM`. `FEATURES` lists the private
-names, the features that need them, and what happens if a version of Keras or TensorFlow lacks a name. If a new
-version changes a name, tests/support/test_keras_private.py fails.
+Three classes may override a private method of Keras: `StochasticLayer` overrides `_get_own_losses`, `MultiHeadMixin`
+overrides `_compute_attention`, and `fast.LSTM` overrides the undocumented `inner_loop`.
 """
 
 import contextlib
@@ -34,9 +32,8 @@ try:
 except ImportError:
     gradient_registry = None
 
-# Maps each private name to the feature that needs it, and to the consequence if the name is missing.
+# Private name: (feature that needs the name, what happens without the name).
 FEATURES = {
-    # Attributes and methods of Keras layers, models and optimizers.
     "_flatten_layers": ("sampling, KL losses, conversion and quantization", "they raise an error"),
     "_tracker": ("`to_bayesian`, which adds layers to built layers", "it raises an error"),
     "_get_own_losses": ("the KL in the log", "no KL is logged"),
@@ -46,11 +43,9 @@ FEATURES = {
     "inner_loop": ("`fast.LSTM`", "it runs the loop of Keras"),
     "_maybe_symbolic_build": ("`distribute.prepare`", "it raises an error"),
     "_all_reduce_sum_gradients": ("`distribute.prepare`", "it raises an error"),
-    # Names that Keras modules define.
     "get_keras_mask": ("masks that Keras attaches to tensors", "these masks are ignored: pass masks as arguments"),
     "GLOBAL_CUSTOM_NAMES": ("`to_bayesian`, whose classes are saved under one name", "it raises an error"),
     "use_legacy_config": ("the warning about a `.h5` file", "there is no warning"),
-    # Private names in TensorFlow.
     "GraphOrParentsInXlaContext": ("causal query chunks, which skip masked keys outside XLA", "graphs skip no keys"),
     "_cardinality": ("`distribute.shard` of a finite dataset", "`fit` needs `steps_per_epoch`"),
     "gradient_registry": ("freeing gradients", "a process keeps the graphs of all models that it has trained"),
@@ -58,7 +53,7 @@ FEATURES = {
 
 
 def lacks(name, owner):
-    """Return the error message for a name that the installed Keras or TensorFlow lacks."""
+    """Return the error message for a private name that is missing."""
     feature, consequence = FEATURES.get(name, ("keras_vattn", "it raises an error"))
     return (
         f"This version lacks `{name}`, needed by {feature}. Without it, {consequence}. Install keras>=3.12,<4 and "
@@ -76,14 +71,14 @@ def read(owner, name):
 
 
 def available(value, name, owner):
-    """Return whether a private name exists (`value` is not `None`), and warn if it does not."""
+    """Return whether a private name exists, that is, `value` is not `None`. Warn if the name is missing."""
     if value is None:
         warnings.warn(lacks(name, owner), stacklevel=3)
     return value is not None
 
 
 def save_as(new_class, registered_class):
-    """Make Keras save instances of `new_class` under the name of `registered_class`, the class that loads them."""
+    """Make Keras save instances of `new_class` under the registered name of `registered_class`."""
     if GLOBAL_CUSTOM_NAMES is None:
         raise AttributeError(lacks("GLOBAL_CUSTOM_NAMES", "keras.src.saving.object_registration"))
     GLOBAL_CUSTOM_NAMES[new_class] = keras.saving.get_registered_name(registered_class)
@@ -96,15 +91,16 @@ def mask_of(x):
 
 
 def set_mask(x, mask):
-    """Attach a mask to a tensor. The next layer that receives the tensor reads the mask."""
+    """Attach a Keras mask to a tensor."""
     if set_keras_mask is not None:
         set_keras_mask(x, mask)
 
 
 def bind_call(call, arguments, options):
-    """Return a dictionary of the arguments of `call`, with defaults. Each `None` mask becomes its tensor's Keras mask.
+    """Return a dictionary of the arguments of `call`, including default values.
 
-    To bind the arguments of a base class's `call` even if a subclass overrides it, pass `partial(Class.call, self)`.
+    If an argument `x_mask` is `None`, the dictionary contains the Keras mask of the argument `x` instead. Pass
+    `partial(Class.call, self)` as `call` if a subclass may override `call`.
     """
     bound = inspect.signature(call).bind(*arguments, **options)
     bound.apply_defaults()
@@ -117,7 +113,7 @@ def bind_call(call, arguments, options):
 
 
 def copy_masked(x):
-    """Copy a masked tensor together with its mask. Return any other object unchanged."""
+    """Return a copy of a tensor and its Keras mask. Return symbolic or unmasked tensors and other objects unchanged."""
     mask = mask_of(x)
     if mask is None or isinstance(x, keras.KerasTensor):
         return x
@@ -127,13 +123,13 @@ def copy_masked(x):
 
 
 def flatten_layers(layer):
-    """Return a layer and all nested layers without duplicates, in depth-first order: a layer before its sublayers."""
+    """Return a layer and all nested layers, without duplicates. Every layer precedes its sublayers."""
     flat_layers = {}
 
     def visit(layer):
         if id(layer) not in flat_layers:
             flat_layers[id(layer)] = layer
-            # Recurse here, because the recursion of Keras reverses the order of layers at every level.
+            # With `recursive=True`, Keras would reverse the order of the layers at every level.
             for inside in read(layer, "_flatten_layers")(include_self=False, recursive=False):
                 visit(inside)
 
@@ -143,8 +139,7 @@ def flatten_layers(layer):
 
 @contextlib.contextmanager
 def unlocked(layer):
-    """Inside this context, a layer accepts new weights and sublayers, even if it is built. Afterwards, the layer is
-    locked again if it is built."""
+    """Allow a built layer to receive new weights and sublayers inside a `with` block."""
     tracker = read(layer, "_tracker")
     tracker.unlock()
     try:
@@ -161,7 +156,7 @@ def own_losses(layer):
 
 
 def require_multi_head():
-    """Raise AttributeError if Keras's `MultiHeadAttention` lacks `_compute_attention`, which our layers override."""
+    """Raise AttributeError if `keras.layers.MultiHeadAttention` lacks `_compute_attention`."""
     read(keras.layers.MultiHeadAttention, "_compute_attention")
 
 
@@ -176,7 +171,7 @@ def dropout_of(layer):
 
 
 def computes_weights_as_keras(layer_class):
-    """Return whether a subclass of `keras.layers.MultiHeadAttention` computes attention weights with Keras's method."""
+    """Return whether a subclass of `keras.layers.MultiHeadAttention` uses Keras's `_compute_attention`."""
     base = keras.layers.MultiHeadAttention
     if not hasattr(base, "_compute_attention"):
         return False
@@ -185,8 +180,10 @@ def computes_weights_as_keras(layer_class):
 
 
 def changes_scores_alone(layer_class):
-    """Return whether a subclass of `keras.layers.Attention` inherits `call` and all private methods except
-    `_calculate_scores`."""
+    """Return whether a subclass of `keras.layers.Attention` may differ from this class only in the attention scores.
+
+    The subclass may override `_calculate_scores`, but neither `call` nor another private method.
+    """
     base = keras.layers.Attention
     if not hasattr(base, "_calculate_scores"):
         return False
@@ -211,20 +208,23 @@ def set_symbolic_build(model, method):
 
 
 def skip_gradient_sum(optimizer):
-    """Stop an optimizer from summing gradients over replicas. The caller has already summed the gradients."""
+    """Stop an optimizer from summing gradients over replicas. The caller must sum the gradients."""
     read(optimizer, "_all_reduce_sum_gradients")
     optimizer._all_reduce_sum_gradients = list
 
 
 def set_cardinality(dataset, num_batches):
-    """Tell Keras the number of steps of a distributed dataset."""
+    """Set the number of batches of a distributed dataset, which Keras reads as the number of steps."""
     if available(getattr(dataset, "_cardinality", None), "_cardinality", type(dataset).__name__):
         dataset._cardinality = num_batches
 
 
 def take_gradient(operation):
-    """Remove the gradient function of a `tf.custom_gradient` operation from TensorFlow's registry. Return the name and
-    the function, or `None` if the registry has no entry for the operation."""
+    """Remove the gradient function of a `tf.custom_gradient` operation from TensorFlow's registry.
+
+    Returns:
+        The name and the gradient function, or `None` if the registry has no gradient for the operation.
+    """
     entries = getattr(gradient_registry, "_registry", None)
     if not available(entries, "gradient_registry", "tensorflow.python.framework.ops"):
         return None
@@ -242,7 +242,7 @@ def forget_gradient(name):
 
 
 def in_xla():
-    """Return whether XLA will compile the operations that are being created. Return `True` if this is unknown."""
+    """Return whether XLA will compile the current graph, or `True` if this is unknown."""
     if tf.executing_eagerly():
         return False
     return GraphOrParentsInXlaContext is None or GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())

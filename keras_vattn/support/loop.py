@@ -1,14 +1,14 @@
 """Run a step over all time steps, eagerly, in graph mode or under XLA, with a static or dynamic length.
 
-TensorFlow's gradient of a `tf.while_loop` stores all intermediate values of all steps, and computes the gradient of a
-kernel with one small product per step. In training, `scan` runs its own backward loop instead. The forward loop stores
-the states and the products with kernels (`products.py`). The backward loop recomputes the other values, which are cheap
-to compute. After the backward loop, a single product over all steps computes the gradient of each kernel.
+In training, `scan` runs its own backward loop, because the gradient of `tf.while_loop` is slow and stores all values:
 
-In training, `scan` traces the step once (`traced_step.py`), and copies the traced operations into both loops. Variables
-are read once, before the loops. If a step samples, assigns or prints, or reads a variable in a branch or an inner loop,
-`scan` falls back to TensorFlow's gradient. The fallback is slower but correct, so tests of values cannot detect it.
-Under XLA, a loop without `maximum_iterations` has no gradient.
+- Before the loops, the step is traced once (`traced_step.py`). Both loops contain copies of the traced operations.
+- The forward loop stores the states and the products with kernels (`products.py`).
+- The backward loop recomputes the other values.
+- After the backward loop, one product over all steps computes the gradient of each kernel.
+
+`scan` uses the slow gradient of `tf.while_loop` if a step samples, assigns, prints, or reads a variable in a branch or
+an inner loop. The results are equal, so tests of values cannot detect this.
 """
 
 import tensorflow as tf
@@ -26,8 +26,7 @@ NO_SECOND_GRADIENT = (
 def scan(step, state, inputs, length, training=False, noise=()):
     """Run `outputs_t, state = step(inputs_t, state)` for every time step, and stack the outputs.
 
-    On TensorFlow, `keras.ops.scan` returns only one of several outputs, rejects outputs that differ in shape
-    from the state, and has no gradient under XLA. `scan` uses `tf.while_loop`, or a Python loop in eager mode.
+    On TensorFlow, `keras.ops.scan` has no gradient under XLA, and does not support several outputs.
 
     Args:
         step: Function of the inputs of a step (a structure of (B, ...) tensors) and the state. It returns the outputs
@@ -35,9 +34,8 @@ def scan(step, state, inputs, length, training=False, noise=()):
         state: Structure of tensors. The step must not change their shapes or dtypes.
         inputs: Structure of (B, T, ...) tensors, for instance a dictionary. It may be empty.
         length: T, an integer or a scalar tensor.
-        training: Whether a backward loop computes the gradient. It is fast, but the gradient cannot be differentiated
-            again. If `False`, TensorFlow computes the gradient.
-        noise: If `inputs` is a dictionary, the keys of the tensors that need no gradient.
+        training: Whether to use the fast backward loop. If `True`, the gradient cannot be differentiated again.
+        noise: Keys of `inputs` that need no gradient. If there are such keys, `inputs` must be a dictionary.
 
     Returns:
         A tuple of the stacked outputs, (B, T, ...), and the last state.
@@ -70,7 +68,7 @@ def _cut(x, length):
 
 
 def _scan_eagerly(step, state, inputs, length):
-    """Run the steps one by one without tracing, so that a step can read and print values."""
+    """Run the steps one by one, without tracing."""
     inputs_by_time = [tf.unstack(tf.convert_to_tensor(x), axis=1) for x in tree.flatten(inputs)]
     flat_state, outputs_by_time = [tf.convert_to_tensor(x) for x in tree.flatten(state)], []
     for time in range(length):
@@ -83,7 +81,7 @@ def _scan_eagerly(step, state, inputs, length):
 
 
 class _Loop:
-    """Runs a step in a forward loop over time and, in training, computes the gradient in a backward loop."""
+    """A forward loop over time and, in training, a backward loop."""
 
     def __init__(self, step, state, inputs, length):
         self.length = length
@@ -97,8 +95,8 @@ class _Loop:
         )
 
     def run(self, step):
-        """Return two lists of tensors: the outputs (T, B, ...) and the last state. There is no custom gradient."""
-        # Read inputs from a `TensorArray`, because the gradient of a slice of a tensor is as large as the tensor.
+        """Return two lists of tensors: the outputs (T, B, ...) and the last state."""
+        # Without `TensorArray`, the gradient of each input slice would be as large as the whole sequence.
         arrays = [tf.TensorArray(x.dtype, self.length).unstack(x) for x in self.inputs_by_time]
 
         def call(time, flat_state):
@@ -110,7 +108,7 @@ class _Loop:
         return self._run_forward(call, self.step.outputs)
 
     def run_in_training(self, noise):
-        """Return the results of `run`. The backward loop computes their gradient."""
+        """Return the same results as `run`, with the gradient of the backward loop."""
         step = self.step
         is_noise = tree.map_structure(lambda _: False, self.inputs)
         for name in noise:
@@ -140,12 +138,7 @@ class _Loop:
         return split(run(*sources, *self.kernels), step.outputs, self.flat_state)
 
     def _run_forward(self, call, specs):
-        """Return the stacked outputs of `call(time, state)` and the last state.
-
-        Args:
-            call: Function that returns a list of outputs and the next state.
-            specs: Tensors with the shapes and dtypes of the outputs.
-        """
+        """Return the stacked outputs of `call(time, state)`, which have the shapes of `specs`, and the last state."""
 
         def body(time, arrays, flat_state):
             outputs, new_state = call(time, flat_state)
@@ -158,14 +151,9 @@ class _Loop:
     def _run_backward(self, has_gradient, states, results, output_gradients, state_gradients):
         """Return the gradients of the inputs, the first state, the shared tensors and the kernels, in one list.
 
-        Args:
-            has_gradient: List of booleans, `True` for inputs that need a gradient.
-            states: List of the states before the steps, (T, B, ...).
-            results: List of the results of the recorded matrix products, (T, B, ...).
-            output_gradients: List of the gradients of the outputs, (T, B, ...), or `None`.
-            state_gradients: List of the gradients of the last state.
+        `states`, `results` (of the recorded products) and `output_gradients` are lists of (T, B, ...) tensors.
         """
-        # Skip outputs that do not affect the loss: TensorFlow passes zeros as their gradients.
+        # TensorFlow passes zeros for outputs that do not affect the loss.
         is_read = [x is not None and is_float(x) and x.op.type != "ZerosLike" for x in output_gradients]
         step = self.step.gradient(is_read, has_gradient)
         by_time = self.inputs_by_time, states, results, select(output_gradients, is_read)
@@ -209,6 +197,7 @@ class _Loop:
             return count + 1, *body(count, *variables)
 
         start = (tf.constant(0), *variables)
+        # Without `maximum_iterations`, the loop would have no gradient under XLA.
         return tf.while_loop(lambda count, *_: count < self.length, counted, start, maximum_iterations=self.length)[1:]
 
 
@@ -219,12 +208,12 @@ def _read(tensors, time):
 
 
 def _forbid_gradient(gradient):
-    # A second gradient would be wrong, because the backward loop treats the stored products as constants.
+    # A second gradient would be wrong: the backward loop treats the stored products as constants.
     return tf.raw_ops.PreventGradient(input=gradient, message=NO_SECOND_GRADIENT)
 
 
 def trace(function, *arguments):
-    """Trace a function, discard the trace, and return the structure and the TensorSpecs of its result.
+    """Return the structure of a function's result, and a flat list of the TensorSpecs. The function is only traced.
 
     Args:
         function: Function. Each of its arguments is a tensor or a nested structure of tensors.

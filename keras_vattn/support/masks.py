@@ -8,7 +8,7 @@ LOWEST = -3.4e38
 
 
 def combine_masks(query, value, value_mask, key_mask, attention_mask, use_causal_mask):
-    """Combine all masks into one boolean mask, which broadcasts to (B, T, S). Return `None` if nothing is masked.
+    """Return one boolean mask that combines all masks and broadcasts to (B, T, S), or `None` without masks.
 
     Raises:
         ValueError: If a mask has the wrong rank, or a length that does not match the queries or keys.
@@ -23,8 +23,11 @@ def combine_masks(query, value, value_mask, key_mask, attention_mask, use_causal
 
 
 def boolean_masks(query, value, value_mask, key_mask, attention_mask):
-    """Return a list of all masks that are not `None`, as booleans that broadcast to (B, T, S). Raise ValueError if a
-    mask has the wrong rank or length."""
+    """Return a list of all masks that are not `None`, as booleans that broadcast to (B, T, S).
+
+    Raises:
+        ValueError: If a mask has the wrong rank or length.
+    """
     check_masks(query, value, value_mask, key_mask, attention_mask)
     masks = [ops.expand_dims(ops.cast(x, "bool"), 1) for x in (value_mask, key_mask) if x is not None]
     if attention_mask is not None:
@@ -34,16 +37,17 @@ def boolean_masks(query, value, value_mask, key_mask, attention_mask):
 
 
 def both(first, second):
-    """Return the logical AND of two boolean masks. `None` stands for a mask that is `True` everywhere."""
+    """Return the logical AND of two boolean masks. The mask `None` means `True` everywhere."""
     if first is None or second is None:
         return second if first is None else first
     return ops.logical_and(ops.cast(first, "bool"), ops.cast(second, "bool"))
 
 
 def zero_unseen(mask, *sequences):
-    """Return sequences (B, S, D) with 0 at positions that are masked for all queries. A sequence may be `None`.
+    """Return the sequences (B, S, D) with zeros at positions that are masked for all queries.
 
-    Masked positions may contain NaN, and NaN times a weight of 0 is NaN.
+    Without the zeros, a NaN at a masked position would reach the output, because 0 * NaN is NaN. A sequence may be
+    `None`.
     """
     if mask is None:
         return sequences
@@ -52,16 +56,16 @@ def zero_unseen(mask, *sequences):
 
 
 def first_mask(previous_mask):
-    """Return the mask of the first input of a layer, from the masks that Keras passes to `compute_mask`."""
+    """Return the mask of the first input from `previous_mask`, the argument of `compute_mask`."""
     return previous_mask[0] if isinstance(previous_mask, (list, tuple)) else previous_mask
 
 
 def check_masks(query, value, value_mask, key_mask, attention_mask):
-    """Raise ValueError if the static shape of a mask has the wrong rank, or does not match the queries or keys."""
+    """Raise ValueError if a mask has the wrong rank, or a length that does not match the queries or keys."""
     for name, padding in (("value_mask", value_mask), ("key_mask", key_mask)):
         check_mask(name, padding, (value.shape[0], value.shape[1]), "(B, S)")
     if attention_mask is not None:
-        # A mask (T, S) applies to all examples.
+        # A mask (T, S) has no batch axis.
         expected = (query.shape[0], query.shape[1], value.shape[1])[-max(len(attention_mask.shape), 2) :]
         check_mask("attention_mask", attention_mask, expected, "(B, T, S) or (T, S)")
 
@@ -83,13 +87,13 @@ def check_sequences(query_shape, value_shape, key_shape):
 
 
 def check_mask(name, mask, expected, meaning):
-    """Raise ValueError if a mask is not `None` and cannot be broadcast to the expected shape."""
+    """Raise ValueError unless a mask is `None` or can be broadcast to the expected shape."""
     if mask is not None:
         check_shape(name, mask, expected, meaning, broadcast=True)
 
 
 def check_shape(name, x, expected, meaning, broadcast=False):
-    """Raise ValueError if `fits` is false for the static shape of x."""
+    """Raise ValueError unless `fits` is true for the static shape of x."""
     if not fits(x.shape, expected, broadcast):
         raise ValueError(
             f"`{name}` must have shape {meaning}. Expected: {expected}. Received: {name}.shape={tuple(x.shape)}"
@@ -97,15 +101,16 @@ def check_shape(name, x, expected, meaning, broadcast=False):
 
 
 def fits(shape, expected, broadcast=False):
-    """Return whether a static shape can equal the expected shape or, with `broadcast`, be broadcast to it."""
+    """Return whether a static shape equals the expected shape. A length of `None` equals every length.
+
+    With `broadcast`, a length of 1 in `shape` also equals every length.
+    """
     return len(shape) == len(expected) and all(
         None in pair or pair[0] == pair[1] or (broadcast and pair[0] == 1) for pair in zip(shape, expected, strict=True)
     )
 
 
 def where_rows(mask, new, old):
-    """Return the rows of `new` where a mask (B,) is true, and otherwise the rows of `old`, which has the same shape.
-
-    `ops.where` would make a masked LSTM 5 % slower, because it reads shapes in every step of the backward loop.
-    """
+    """Return the rows of `new` where a mask (B,) is true, and the rows of `old` elsewhere. The shapes must be equal."""
+    # `ops.where` would make a masked LSTM 5 % slower.
     return tf.raw_ops.Select(condition=mask, x=new, y=old)

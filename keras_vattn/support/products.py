@@ -1,7 +1,7 @@
-"""Multiply tensors by kernels, with rank-2 products where possible, and record the products in the step of a loop.
+"""Multiply tensors by kernels, and record the products in the step of a loop.
 
-The step calls `product(x, kernel)`. A loop records these calls while it traces the step. The forward loop stores the
-results x @ kernel. After the backward loop, one product over all steps computes the gradient of each kernel.
+A loop records the calls of `product(x, kernel)` while it traces the step, and stores the results. After the backward
+loop, one product over all steps computes the gradient of each kernel.
 """
 
 import contextlib
@@ -20,10 +20,10 @@ _recorder = contextvars.ContextVar("recorder", default=None)
 def product(x, kernel):
     """Return x @ kernel, (..., D) x (D, units) or (B, n, D) x (B, D, units).
 
-    Use `product` in the step of a loop if the kernel is computed before the loop: a weight or a projected memory. If x
-    has one row per example, (B, D) or (B, 1, D), one product after the backward loop computes the gradient of the
-    kernel for all steps. The product has rank 2 where possible, because the gradient of a rank-3 matmul fails to
-    compile if the batch size is unknown. Inside a `tf.custom_gradient` or `tf.recompute_grad`, use `tf.matmul` instead.
+    Use `product` in the step of a decoder, for a kernel that exists before the loop: a weight or a projected memory. If
+    x is (B, D) or (B, 1, D), training is then faster: one product computes the gradient of the kernel for all steps.
+
+    Inside a `tf.custom_gradient` or `tf.recompute_grad`, use `tf.matmul` instead.
 
     Example:
 
@@ -32,7 +32,7 @@ def product(x, kernel):
     TensorShape([2, 4, 5])
     """
     recorder = _recorder.get()
-    # A branch or an inner loop of the step has its own graph. Do not record the products in this graph.
+    # The backward loop cannot use products in the graph of a branch or an inner loop.
     is_recorded = recorder is not None and recorder.graph is tf.compat.v1.get_default_graph()
     return recorder.product(x, kernel) if is_recorded else matmul(x, kernel)
 
@@ -49,34 +49,32 @@ def record_products():
 
 
 def matmul(x, y):
-    """Return x @ y. The shapes are (..., D) x (D, units) or (B, n, D) x (B, D, units).
-
-    If y is one matrix or B is 1, compute a rank-2 product. On a CPU, a product of (B, 1, n, D) and one matrix writes
-    outside the memory of its result (TensorFlow 2.21). The Jacobian of a product with B = 1 can contain such a product.
-    """
+    """Return x @ y. The shapes are (..., D) x (D, units) or (B, n, D) x (B, D, units)."""
     if len(y.shape) != 2:
+        # With B = 1, the Jacobian of a rank-3 product may write outside its memory (CPU, TensorFlow 2.21).
         if x.shape[0] != 1 or y.shape[0] != 1:
             return ops.matmul(x, y)
         return ops.expand_dims(ops.matmul(ops.squeeze(x, axis=0), ops.squeeze(y, axis=0)), axis=0)
     y = ops.cast(y, x.dtype)
     if len(x.shape) == 2:
         return ops.matmul(x, y)
+    # The gradient of a rank-3 product would fail to compile if the batch size is unknown.
     rows = ops.matmul(ops.reshape(x, (-1, x.shape[-1])), y)
     return ops.reshape(rows, (*ops.shape(x)[:-1], ops.shape(y)[-1]))
 
 
 def project(dense, x, num_leading):
-    """Return dense(x), computed with one rank-2 product, so that the gradient of the kernel is also one product.
+    """Return dense(x), computed with one rank-2 product.
 
     Args:
-        dense: A `keras.layers.EinsumDense`. The product sums over all axes of x except the leading axes. The kernel has
-            these summed axes first, and then the output axes.
+        dense: A `keras.layers.EinsumDense` that sums over all axes of x except the leading axes. The first axes of the
+            kernel are the summed axes. The other axes of the kernel are output axes.
         x: Tensor (..., D), or (..., H, D).
         num_leading: Number of leading axes, which x and the result share.
     """
     is_plain = type(dense) is keras.layers.EinsumDense and getattr(dense, "quantization_mode", None) is None
     if not is_plain or dense.activity_regularizer is not None:
-        # Only the layer's own call supports quantized kernels and activity regularizers.
+        # The product below would ignore quantization and the activity regularizer.
         return dense(x)
     x, kernel = (ops.cast(tensor, dense.compute_dtype) for tensor in (x, dense.kernel))
     shape, num_inputs = ops.shape(x), len(x.shape) - num_leading
@@ -89,7 +87,7 @@ def project(dense, x, num_leading):
 
 
 class ProductRecorder:
-    """Records, in order, those products in a loop step for which `_has_outer_kernel` is true.
+    """Records the products in a loop step for which `_has_outer_kernel` is true, in order.
 
     Attributes:
         graph: The graph of the step.
@@ -134,7 +132,7 @@ class Product:
 
     def _row_gradient(self, upstream):
         self.is_differentiated = True
-        # The kernel is transposed once, before the loop. With `transpose_b`, every step would take 1.5 times as long.
+        # A product with `transpose_b` would take 1.5 times as long.
         if self.transposed_input is not None:
             return tf.matmul(upstream, self.transposed_input)
         return tf.squeeze(tf.matmul(tf.expand_dims(upstream, 1), self.kernel_input, transpose_b=True), axis=1)
@@ -154,7 +152,7 @@ def _has_outer_kernel(x, kernel):
         return False
     if len(kernel.shape) == 2:
         return len(x.shape) == 2 or (len(x.shape) == 3 and x.shape[1] == 1)
-    # All examples share a kernel of shape (1, D, units).
+    # All examples share a kernel (1, D, units), unless B is 1.
     has_kernels = len(kernel.shape) == 3 and (kernel.shape[0] != 1 or x.shape[0] == 1)
     same_type = keras.backend.standardize_dtype(kernel.dtype) == keras.backend.standardize_dtype(x.dtype)
     return has_kernels and same_type and len(x.shape) == 3 and x.shape[1] == 1

@@ -1,4 +1,4 @@
-"""Save which sublayers are quantized, because the config of a layer does not contain this information."""
+"""Save and restore which sublayers of a layer are quantized. The config of a layer does not contain this."""
 
 import keras
 
@@ -19,9 +19,9 @@ def quantized(layers):
 
 
 def restore_quantization(layers, records):
-    """Quantize the layers listed in `records`, the result of `quantized`. Call this before loading the weights."""
+    """Quantize layers as listed in `records`, a result of `quantized`. Call this before loading the weights."""
     for index, mode, config in records:
-        # Two configs may list the same sublayer, so it may already be quantized.
+        # Two configs may list the same sublayer, but Keras cannot quantize a layer twice.
         if layers[index].quantization_mode is None:
             layers[index].quantize(mode, type_check=False, config=keras.saving.deserialize_keras_object(config))
 

@@ -1,13 +1,11 @@
 """Run a step on chunks of queries, and recompute the step in the backward pass to save memory.
 
-A group is an example, or one head of an example. Two nested `tf.map_fn` calls loop over the groups, and over the query
-chunks of each group. TensorFlow traces the step once, and the backward pass calls this trace again. So TensorFlow
-stores only the inputs of the chunks, which together are as large as the inputs of the call.
+One loop runs over the groups, where a group is an example or one head of an example. An inner loop runs over the query
+chunks of the group. Only the inputs of the chunks are stored for the backward pass.
 
-The step must not read variables, because a variable may change before the backward pass. `ChunkedAttention.over_chunks`
-passes the values of the variables instead. Under XLA, random numbers and `tf.range` need static shapes, and a slice
-with a dynamic start needs `tf.slice`. tests/layers/test_query_chunks.py compares the results with an eager loop
-without recomputation, and checks which tensors are stored for the gradient.
+The step must not read variables: a variable may change before the backward pass recomputes the step. Pass the values of
+the variables in `shared`. Under XLA, random numbers and `tf.range` need static shapes. A slice with a dynamic start
+needs `tf.slice`.
 """
 
 import tensorflow as tf
@@ -15,30 +13,31 @@ from keras import ops
 
 from keras_vattn.support.gradients import custom_gradient
 
-# Number of chunks that run in parallel. A short operation uses one core, so a second chunk can use another core.
+# Without a second parallel chunk, short operations would use only one core.
 _PARALLEL_CHUNKS = 2
 _without_autograph = tf.autograph.experimental.do_not_convert
 
 
 def map_chunks(step, rows, memory, shared, size):
-    """Call a step on chunks of `size` rows, each within one group (an example or a head), and return all results.
+    """Call a step on chunks of `size` rows, each within one group, and return the results for all rows.
 
-    In eager mode, TensorFlow stores the intermediate results of all chunks.
+    In eager mode, TensorFlow stores the intermediate results of all chunks, so chunks save no memory.
 
     Args:
-        step: Pure function with five arguments: three lists of tensors (`rows`, of shape (size, ...); `memory`; and
-            `shared`) and two int32 scalars (the group index and the chunk index). It returns a dictionary, possibly
-            nested, of tensors (size, ...). Gradients flow to the lists, but not to tensors that the step captures.
-        rows: List of floats (G, T, ...). If `size` does not divide T, the last row is repeated to fill the last chunk.
+        step: Pure function `step(rows, memory, shared, group, chunk)`. `rows` is a list of tensors (size, ...), and
+            `memory` is a list of tensors (...) of one group. The int32 scalars `group` and `chunk` are the indices of
+            the group and the chunk. The step returns a dictionary, possibly nested, of tensors (size, ...). Tensors
+            that the step captures receive no gradient.
+        rows: List of floats (G, T, ...), with G groups of T rows. The last row may be repeated to fill a chunk.
         memory: List of floats (G, ...).
-        shared: List of floats of any shape.
+        shared: List of floats of any shape. Every call of the step receives this list.
         size: Number of rows of a chunk, an integer.
 
     Returns:
         A dictionary of tensors (G, T, ...).
     """
     num_groups, length = ops.shape(rows[0])[:2]
-    # `tf.stack` needs at least one tensor. If G or T is 0, run the step on zeros and cut the result to length 0.
+    # `tf.stack` rejects an empty list. So if G or T is 0, run the step on zeros.
     num_loops, num_chunks = _at_least_one(num_groups), _at_least_one(-(-length // size))
     memory = [_pad_to_length(x, 0, num_groups, num_loops) for x in memory]
     rows = [_pad_to_length(_pad_to_length(x, 0, num_groups, num_loops), 1, length, num_chunks * size) for x in rows]
@@ -70,7 +69,7 @@ def _run_in_graph(step, chunks, memory, shared):
     specs = [[tf.TensorSpec(x.shape[num_axes:], x.dtype) for x in tensors] for tensors, num_axes in inputs]
     number = tf.TensorSpec((), tf.int32)
     traced = tf.function(step, autograph=False).get_concrete_function(*specs, number, number)
-    # Copy eager tensors into the graph, because the gradient of a loop cannot capture them.
+    # The gradient of a loop cannot capture eager tensors.
     captures = [x if tf.is_symbolic_tensor(x) else tf.identity(x) for x in traced.captured_inputs]
     traced.set_external_captures(captures)
     chunk_specs = tf.nest.map_structure(lambda x: tf.TensorSpec(x.shape, x.dtype), traced.structured_outputs)
@@ -112,9 +111,9 @@ def _at_least_one(count):
 
 
 def _pad_to_length(x, axis, length, new_length):
-    """Pad an axis of x to a new length with copies of its last element, or with zeros if the axis is empty."""
+    """Pad an axis of x to a new length with copies of the last element. An empty axis is padded with zeros."""
     if isinstance(new_length, int) and isinstance(length, int) and new_length == length:
         return x
-    # Copy the last element: with zeros instead of the copies, gradients may be infinite or NaN.
+    # Zeros instead of copies could cause infinite or NaN gradients.
     x = tf.pad(x, [[0, int(each == axis)] for each in range(x.shape.rank)])
     return tf.gather(x, tf.minimum(tf.range(new_length), _at_least_one(length) - 1), axis=axis)

@@ -1,7 +1,6 @@
-"""Compute segment sums and gathers. Each of the two operations is the gradient of the other.
+"""Compute segment sums and gathers with gradients that need little memory.
 
-TensorFlow's gradient of a segment sum first searches for negative ids, with temporary arrays as large as the gathered
-rows. The ids in this module are never negative, so the gradients here skip the search.
+The ids must not be negative. To search for negative ids, TensorFlow's gradient would create large temporary arrays.
 """
 
 import tensorflow as tf
@@ -11,7 +10,7 @@ from keras_vattn.support.gradients import custom_gradient
 
 
 def segment_sum(x, ids, count):
-    """For each id, sum the rows of x that have this id. Return a tensor (count, ...).
+    """Return a tensor (count, ...). Its row i is the sum of the rows of x with the id i.
 
     Args:
         x: (E, ...).
@@ -37,9 +36,9 @@ def gather(x, ids):
 
 
 def weighted_segment_sum(x, weights, sources, targets, count):
-    """For each t, sum weights[e] x[sources[e]] over all e with targets[e] = t. Return a float32 tensor (count, H, F).
+    """Return float32 (count, H, F). Row t is the sum of weights[e] x[sources[e]] over all e with targets[e] = t.
 
-    The function stores no array (E, H, F) for the gradient.
+    No array (E, H, F) is stored for the gradient.
 
     Args:
         x: (N, H, F).
@@ -51,7 +50,7 @@ def weighted_segment_sum(x, weights, sources, targets, count):
 
     @custom_gradient
     def total(x, weights):
-        # Always use float32, because the weights of a target with very many edges underflow in half precision.
+        # In half precision, the weights of a target with very many edges would underflow.
         rows = ops.cast(gather(x, sources), "float32")
         value = segment_sum(rows * weights[..., None], targets, count)
 

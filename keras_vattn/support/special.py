@@ -6,13 +6,10 @@ from keras import ops
 
 from keras_vattn.support.gradients import custom_gradient
 
-# Above this value, `bounded_exp` grows more slowly than exp. Sums over keys, queries and a batch then do not overflow
-# in float32.
+# `bounded_exp` grows linearly above this value. Otherwise sums over a batch could overflow.
 LARGEST_EXPONENT = 60.0
 
-# Coefficients of polynomials in w = 1 / (1 + x), fitted on [0, 1] by tests/helpers/coefficients.py, accurate to 1e-7.
-# The first three polynomials give log Gamma(1 + x) and its first two derivatives, minus the leading terms of Stirling's
-# formula. `log_gamma_curvature` uses the last polynomial.
+# Coefficients of polynomials in w = 1 / (1 + x), fitted by tests/helpers/coefficients.py with an error below 1e-7.
 _LOG_GAMMA = (0.0833322501, 2.11590083e-05, -0.00291223771, 0.000366444877, 0.000412548619, -0.000158715391)
 _DIGAMMA = (0.50000003, 0.0833294942, 7.72282762e-05, -0.00889151494, 0.00176658577, 0.00180078118, -0.000869172849)
 _TRIGAMMA = (0.500000085, 0.166653632, 0.000313229424, -0.0360002579, 0.00983710773, 0.00977262987, -0.00570000723)
@@ -21,7 +18,7 @@ _CURVATURE = (
     *(-0.043978282, 0.00147056183, 0.0151342902, -0.0059383468),
 )
 
-# exp(x) - 1 - x = x^2 (1 / 2! + x / 3! + ...), accurate to float32 for |x| up to 1.
+# Series of (exp(x) - 1 - x) / x^2, accurate to float32 for |x| up to 1.
 _EXPM1_MINUS = tuple(1.0 / math.factorial(power) for power in range(2, 10))
 
 
@@ -58,17 +55,14 @@ def expm1_minus(x):
 
 def gap_of_expm1(expm1, x):
     """Return exp(x) - 1 - x from exp(x) - 1 and x, with a relative error below 2e-6."""
-    # A longer series would improve the accuracy by only a few tenths of a digit.
     near = ops.square(x) * polynomial(x, _EXPM1_MINUS[:6])
     return ops.where(ops.abs(x) < 0.45, near, expm1 - x)
 
 
 @custom_gradient
 def exponential_gap(x):
-    """Return exp(x) - 1 - x, at least 0, computed without cancellation. exp(x) must not overflow float32.
-
-    The gradient reuses exp(x) - 1 from the forward pass. Recomputing it would slow a decoder's training step by 10 %.
-    """
+    """Return exp(x) - 1 - x, at least 0, computed without cancellation. exp(x) must not overflow float32."""
+    # If the gradient recomputed exp(x) - 1, training a decoder would be 10 % slower.
     growth = ops.expm1(x)
     return gap_of_expm1(growth, x), lambda upstream: upstream * growth
 
@@ -83,7 +77,7 @@ def bounded_exponential_gap(x):
 
 def scaled_exponential_gap(log_scale, x):
     """Return s (exp(x) - 1 - x) for s = exp(log_scale). The result is at least 0 and does not overflow."""
-    # Add the exponents first, because `exponential_gap(x)` may overflow although its product with s is small.
+    # `exponential_gap(x)` could overflow, so add the exponents first.
     near = ops.abs(x) < 1.0
     scale = bounded_exp(log_scale)
     near_value = scale * expm1_minus(ops.where(near, x, 0.0))
@@ -95,7 +89,7 @@ def scaled_exponential_gap(log_scale, x):
 @custom_gradient
 def log_gamma_remainder(log_x):
     """Return log Gamma(x) - x log x + x for x = exp(log_x), where x may be too small or too large for a float32."""
-    # `bent` equals `log_gamma_bent(x)`, but is also finite if x is outside the range of float32.
+    # `log_gamma_bent(x)` would be infinite if x underflows to 0.
     inside = ops.minimum(log_x, LARGEST_EXPONENT)
     x = ops.exp(inside)
     w = 1.0 / (1.0 + x)
@@ -103,17 +97,17 @@ def log_gamma_remainder(log_x):
     value = bent - 0.5 * log_x + (0.5 * math.log(2.0 * math.pi) - 1.0)
 
     def gradient(upstream):
-        # Clipping does not change the result: in float32, the slope is -1 for log x < -60, and -1/2 for log x > 16.
+        # Without the clip, the slope of extreme x would be NaN.
         return upstream * log_gamma_slope(ops.exp(ops.clip(log_x, -60.0, 16.0)))
 
     return value, gradient
 
 
 def soft_clamp(x, lowest, highest):
-    """Clamp x smoothly to [lowest, highest]. In the interval, the error is about exp(-distance to the nearer end)."""
+    """Clamp x smoothly to [lowest, highest]. Inside, the error is about exp(-distance to the nearer limit)."""
     upper = x > 0.5 * (lowest + highest)
     low, high = ops.where(upper, lowest, x), ops.where(upper, x, highest)
-    # Both formulas compute the same function. Each avoids cancellation in one half of the interval.
+    # Each formula is accurate in only one half of the interval.
     from_below = lowest + ops.softplus(low - lowest) - ops.softplus(low - highest)
     from_above = highest - ops.softplus(highest - high) + ops.softplus(lowest - high)
     return ops.where(upper, from_above, from_below)

@@ -8,7 +8,7 @@ import keras
 def claim(owner, name, sublayer):
     """Record the owner of a sublayer. Raise ValueError if the sublayer already belongs to another layer.
 
-    If two layers shared a sublayer, each layer would have its own copy after saving and loading.
+    If two layers shared a sublayer, saving and loading would replace the sublayer by two copies.
 
     Args:
         owner: A layer.
@@ -42,7 +42,7 @@ def require_dtype(owner, name, sublayer):
 
 
 def serialize_sublayer(sublayer):
-    """Return the config of a sublayer without its build config, because the owner builds the sublayer."""
+    """Return the config of a sublayer, without the build config: the owner builds the sublayer."""
     if sublayer is None:
         return None
     config = keras.saving.serialize_keras_object(sublayer)

@@ -1,4 +1,4 @@
-"""Import TensorFlow Probability. Only this module imports the package, so that the package is easy to replace."""
+"""Import the names of TensorFlow Probability that the library uses. Other modules must not import the package."""
 
 import tensorflow_probability as tfp
 

@@ -18,8 +18,8 @@ class TracedStep:
         output_structure: Structure of the outputs.
         outputs: List of the outputs, tensors of the graph.
         products: List of `Product`s, the recorded matrix products of the step.
-        is_pure: Whether the step has no random operations, side effects or complex numbers, and reads no variable in a
-            branch or in an inner loop.
+        is_pure: Whether the step can be recomputed. `False` if the step has random operations, side effects or complex
+            numbers, or if the step reads a variable in a branch or in an inner loop.
     """
 
     def __init__(self, step, inputs, state):
@@ -58,13 +58,13 @@ class TracedStep:
     def read(self):
         """Return two lists: values of captured tensors and variables, and kernels of the recorded matrix products.
 
-        Call this only once: it deletes the step's references to captured tensors and variables. TensorFlow may keep the
-        graph and this step until the process ends. These references would then keep layers and weights in memory.
+        Call `read` only once: it deletes the references to these tensors and variables.
         """
-        # Copy into the current graph, because the gradient of an enclosing loop cannot capture eager tensors.
+        # The gradient of an enclosing loop cannot capture eager tensors.
         shared = [tf.identity(x) for x in [*self._outer_tensors, *self._outer_variables]]
         pairs = zip(self._kernels, self.products, strict=True)
         kernels = [tf.identity(ops.cast(kernel, entry.rows.dtype)) for kernel, entry in pairs]
+        # Without `del`, TensorFlow could keep layers and weights in memory until the process ends.
         del self._outer_tensors, self._outer_variables, self._kernels
         return shared, kernels
 
@@ -85,8 +85,12 @@ class TracedStep:
         return split(_copy_operations([x for each in lists for x in each], feeds), *lists)
 
     def gradient(self, is_read, has_gradient):
-        """Return the `StepGradient`. Two lists of booleans mark outputs that a loss reads (`is_read`) and inputs that
-        need a gradient (`has_gradient`)."""
+        """Return the `StepGradient`.
+
+        Args:
+            is_read: List of booleans, `True` for outputs that affect the loss.
+            has_gradient: List of booleans, `True` for inputs that need a gradient.
+        """
         with self._graph.as_default():
             targets = [*select(self.outputs, is_read), *filter(is_float, self._new_state)]
             upstream = [tf.compat.v1.placeholder(x.dtype, x.shape) for x in targets]
@@ -103,7 +107,7 @@ class TracedStep:
             }
             state = zip(sums["state"], sources["state"], strict=True)
             sums["state"] = [tf.zeros_like(old) if x is None else x for x, (old,) in state]
-        # `tf.gradients` may capture further outer tensors. `StepGradient.run` feeds their values to the copied graph.
+        # `tf.gradients` may capture more outer tensors, which `StepGradient.run` must feed.
         names = {x.name for x in self._captured}
         constants = [(x, outer) for outer, x in self._graph.captures if x.name not in names and x.dtype != tf.resource]
         return StepGradient(self, upstream, constants, **sums)
@@ -116,14 +120,14 @@ class TracedStep:
 
 
 class StepGradient:
-    """The gradient of a step, as lists of tensors in its graph. A missing gradient is `None`.
+    """The gradient of a step, as lists of tensors in the graph of the step. A missing gradient is `None`.
 
     Attributes:
         inputs: List of the gradients of the inputs.
         state: List of the gradients of the state.
         shared: List of the gradients of captured tensors and variables.
         results: List with the gradient of each recorded product x @ kernel.
-        rows: List with the x of each product, for the gradient of the kernel; `None` where `results` is `None`.
+        rows: List with the factor x of each product, or `None` if `results` has no gradient for the product.
     """
 
     def __init__(self, step, upstream, constants, inputs, state, shared, results):
@@ -132,7 +136,7 @@ class StepGradient:
         self.rows = [None if x is None else entry.rows for x, entry in zip(results, step.products, strict=True)]
 
     def run(self, inputs, state, shared, kernels, results, upstream):
-        """Compute the gradient in the current graph. Run the step again, but reuse the stored results of its products.
+        """Run the step again in the current graph, except the stored products, and return the gradient of the step.
 
         Args:
             inputs: List of the input tensors.
@@ -140,11 +144,11 @@ class StepGradient:
             shared: First result of `TracedStep.read`, the values of captured tensors and variables.
             kernels: List of the kernels of the recorded products, transposed if they have rank 2.
             results: List of the stored results x @ kernel of these products.
-            upstream: List of the gradients of outputs that a loss reads, followed by the gradients of the next state.
+            upstream: List of the gradients of outputs that affect the loss, then the gradients of the next state.
 
         Returns:
-            Five lists of tensors in the current graph, which are copies of `self.inputs`, `self.rows`, `self.results`,
-            `self.state` and `self.shared` without the `None` entries.
+            Five lists of tensors in the current graph: the values of `inputs`, `rows`, `results`, `state` and `shared`,
+            without the `None` entries.
         """
         products = self._step.products
         kernel_inputs = [x.kernel_input if x.transposed_input is None else x.transposed_input for x in products]
@@ -163,12 +167,7 @@ class StepGradient:
 
 
 def _copy_operations(fetches, feeds):
-    """Copy operations from another graph into the current graph, and return copies of the fetched tensors.
-
-    Args:
-        fetches: List of tensors of another graph.
-        feeds: List of pairs: a tensor of the other graph, and the tensor that replaces it.
-    """
+    """Copy the tensors `fetches` of another graph. `feeds` are pairs of an original tensor and its replacement."""
     values = {x.name: tf.identity(value) for x, value in feeds}
     targets = [x for x in fetches if x.name not in values]
     names, stack = set(), list(targets)
@@ -180,8 +179,7 @@ def _copy_operations(fetches, feeds):
     graph = fetches[0].graph.as_graph_def()
     nodes = [node for node in graph.node if node.name in names]
     for node in nodes:
-        # Remove control inputs, because a pure step has no side effects to order. Remove custom gradients,
-        # because gradients come from the traced graph, not from the copy.
+        # A pure step needs no control inputs. Gradients come from the traced graph, not from this copy.
         node.input[:] = [name for name in node.input if not name.startswith("^")]
         for name in ("_gradient_op_type", "_class"):
             node.attr.pop(name, None)

@@ -1,7 +1,4 @@
-"""Check arguments that several layers share. Each function returns the valid value, or raises ValueError.
-
-NumPy numbers become Python numbers, so that a config can be written as JSON.
-"""
+"""Check arguments of layers. NumPy numbers become Python numbers, so that a config can be written as JSON."""
 
 import math
 import numbers
@@ -17,13 +14,13 @@ def boolean(name, value):
 
 
 def integer(name, value, minimum=None, optional=False, expected=None):
-    """Return an integer of at least `minimum`. With `optional`, `None` is valid. Raise ValueError for any other value.
+    """Return an integer of at least `minimum`. Raise ValueError for any other value.
 
     Args:
         name: Name of the argument, for the error message.
         value: Value to check.
         minimum: Smallest value, or `None`.
-        optional: Whether `None` is allowed.
+        optional: Whether `None` is valid.
         expected: Text that replaces "an integer of at least ..." in the error message.
     """
     if optional and value is None:
@@ -35,7 +32,7 @@ def integer(name, value, minimum=None, optional=False, expected=None):
 
 
 def positive_integer(name, value, optional=False):
-    """Return a positive integer. With `optional`, `None` is valid. Raise ValueError for any other value."""
+    """Return a positive integer or, with `optional`, `None`. Raise ValueError for any other value."""
     return integer(name, value, minimum=1, optional=optional, expected="a positive integer")
 
 
@@ -45,8 +42,11 @@ def whole_number(name, value):
 
 
 def number(name, value, minimum=-math.inf, above=-math.inf, maximum=math.inf, below=math.inf, optional=False):
-    """Return `value` as a float if it is finite, `minimum` <= value <= `maximum` and `above` < value < `below`. If
-    `optional` is `True`, the value `None` is returned unchanged. Raise ValueError for any other value."""
+    """Return `value` as a float. With `optional`, `None` is returned unchanged.
+
+    Raises:
+        ValueError: Unless `value` is finite, `minimum` <= value <= `maximum`, and `above` < value < `below`.
+    """
     if optional and value is None:
         return None
     valid = isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
@@ -91,8 +91,13 @@ def refuse_ignore_class(name, weights, ignore_class):
 
 
 def refuse_unread(owner, beside, **defaults):
-    """Raise ValueError if an attribute differs from its value in `defaults`. Call this function if the value of the
-    attribute `beside` disables all attributes in `defaults`. The message also shows this value."""
+    """Raise ValueError if an attribute that has no effect differs from its default.
+
+    Args:
+        owner: A layer or another object with the attributes.
+        beside: Name of the attribute that disables the other attributes, for the error message.
+        **defaults: Default values of the disabled attributes.
+    """
     names = [name for name, default in defaults.items() if getattr(owner, name) != default]
     if names:
         received = ", ".join(f"{name}={getattr(owner, name)!r}" for name in (beside, *names))
