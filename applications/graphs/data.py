@@ -44,8 +44,7 @@ class Part:
         return -(-len(self.nodes) // options.fit.batch_size) if options.sampling.neighbors else 1
 
     def batches(self, options, first_epoch=None):
-        """Return batches of the full graph. With `--neighbors`, training batches contain nodes and sampled
-        neighbours."""
+        """Return batches of the full graph or, in training with `--neighbors`, of nodes and sampled neighbours."""
         if first_epoch is not None and options.sampling.neighbors:
             return sampled_batches(self, options, first_epoch)
         inputs = self.graph.inputs | {"targets": tf.constant(self.nodes)}

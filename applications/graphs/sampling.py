@@ -55,8 +55,7 @@ def sampled_batches(part, options, first_epoch):
 
 
 def batch_of(graph, sampler, nodes, counts, generator):
-    """Return the inputs and labels of one batch. `nodes` (M,) are training nodes. For `counts`, see
-    `NeighborSampler.draw`."""
+    """Return the inputs and labels of a batch of training `nodes` (M,). `sampler.draw` explains `counts`."""
     edges = sampler.draw(nodes, counts, generator)
     node_ids, new_ids = np.unique(np.concatenate([nodes, edges.reshape(-1)]), return_inverse=True)
     size, num_edges = (1 << max(count - 1, 0).bit_length() for count in (len(node_ids), len(edges)))

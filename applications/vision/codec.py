@@ -45,8 +45,7 @@ class Sources:
         return self.images if self.regions is None else self.regions
 
     def subset(self, ids):
-        """Return the `Sources` of the images with these ids. Unknown ids raise `InputError`. If `regions` is set, the
-        result is `self`."""
+        """Return the `Sources` of these ids, or `self` if `regions` is set. Unknown ids raise `InputError`."""
         rows = self.source.rows_of(list(dict.fromkeys(ids)))
         return self if self.regions is not None else Sources(self.images.subset(np.sort(rows)), None)
 
@@ -66,9 +65,11 @@ def open_sources(options, num_scenes, attributes, size=64):
 
 
 class RegionCodec:
-    """Converts images to model inputs: features and, if `use_boxes`, boxes of up to `max_regions` regions. A region has
-    `width` features. `scale` is the standard deviation of training features. Without `extractor`, sources must contain
-    features."""
+    """Converts images to model inputs: features and, if `use_boxes`, boxes of up to `max_regions` regions.
+
+    `width` is the number of features per region. `scale` is the standard deviation of training features. Without
+    `extractor`, sources must contain features.
+    """
 
     def __init__(self, width, max_regions, use_boxes=False, scale=1.0, extractor=None):
         self.width = width

@@ -61,8 +61,7 @@ class Extractor:
         return tf.reshape(cells, (-1, len(self.boxes), self.width))
 
     def batches(self, images, title="features"):
-        """Yield the features of `images`, one batch (B, R, D) at a time, float32. `title` is the title of the progress
-        report."""
+        """Yield the features of `images` in batches, float32 (B, R, D). `title` names the progress report."""
         for pixels in images.batches(self.side, title=title):
             yield self._traced(pixels).numpy()
 
@@ -102,9 +101,11 @@ class Extractor:
 
 
 def make_extractor(options, images=None, words=None):
-    """Return the `Extractor` for `options`, an `ExtractorOptions`. If `options.network` is "words", a network is
-    trained on `images` to detect `words`. `words` maps the id of each training image to the words that describe the
-    image."""
+    """Return an `Extractor` for `options`, an `ExtractorOptions`.
+
+    If `options.network` is "words", train a network on `images` to detect `words`, a dictionary from the id of each
+    training image to the words that describe the image.
+    """
     network, policy = None, keras.config.dtype_policy()
     if options.network != "pixels":
         rows = np.sort(images.rows_of(list(words)))
@@ -126,8 +127,7 @@ def extract(extractor, images):
 
 
 def write_features(options, words=None):
-    """Write the features of `options.images`, and their extractor, into the folder `options.out`. For `words`, see
-    `make_extractor`."""
+    """Write the features of `options.images`, and their extractor, into the folder `options.out`."""
     images, out = open_images(options.images), pathlib.Path(options.out)
     extractor = make_extractor(options.extractor, images, words)
     extractor.save(out / _EXTRACTOR)
@@ -140,8 +140,7 @@ def write_features(options, words=None):
 
 
 def extractor_beside(path):
-    """Load the `Extractor` that the command `features` saved next to the features in `path`. If there is no extractor,
-    return `None`."""
+    """Return the `Extractor` that the command `features` saved beside the features in `path`, or `None`."""
     path = pathlib.Path(path)
     folder = (path if path.is_dir() else path.parent) / _EXTRACTOR
     return Extractor.load(folder) if (folder / CONFIG).exists() else None

@@ -40,8 +40,7 @@ def image_id(name):
 
 @dataclasses.dataclass
 class ById:
-    """Base class of collections whose elements have distinct string ids. `place` is the folder or file that contains
-    the collection."""
+    """Base class of collections of elements with distinct string ids. `place` is their folder or file."""
 
     place: dataclasses.InitVar[str]
     ids: list

@@ -84,8 +84,7 @@ class RegionOptions(ExtractorOptions):
             )
 
     def check_training_file(self, name, file):
-        """Raise `InputError` if only one of a training file and an image source is set. `name` is the option of the
-        training file."""
+        """Raise `InputError` if only one of an image source and a training file (option `name`) is set."""
         if (file is not None) != (self.features is not None or self.images is not None):
             raise InputError(f"--{name} and an image source, --features or --images, belong together; one is missing.")
 

@@ -105,9 +105,11 @@ class ImageModule(tf.Module):
 
         If the run has an extractor, the endpoint `name` takes images, and a second endpoint, `NAME_features`, takes
         features. Otherwise, the endpoint `name` takes features. `signature` defines the other arguments of both
-        endpoints. Features are three arguments: features (B, R, D), boxes (B, R, 4) and numbers of regions (B,). Boxes
-        are x0, y0, x1, y1 in [0, 1]; models trained without boxes ignore them. `self._NAME` takes the region inputs (B,
-        R, D), the numbers of regions and the other arguments.
+        endpoints.
+
+        An endpoint for features takes features (B, R, D), boxes (B, R, 4) and numbers of regions (B,). Boxes are x0,
+        y0, x1, y1 in [0, 1]; models trained without boxes ignore them. `self._NAME` takes the region inputs (B, R, D),
+        the numbers of regions and the other arguments.
         """
         regions, method = self._regions.value, getattr(self, f"_{name}")
         argument_names = list(inspect.signature(method).parameters)[2:]

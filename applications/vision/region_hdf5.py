@@ -60,9 +60,8 @@ class HDF5Regions(Regions):
 
 
 def checked(place, features, boxes):
-    """Return boxes x0, y0, x1, y1, (n, 4), clipped to the image. Raise `InputError` for invalid values. Features (n, D)
-    with NaN or infinity are invalid. Boxes outside the image, or with x0 > x1 or y0 > y1, are invalid. The error begins
-    with `place`."""
+    """Return boxes x0, y0, x1, y1, (n, 4), clipped to the image. Raise `InputError` for features (n, D) with
+    NaN or infinity, for boxes outside the image, and for boxes with x0 > x1 or y0 > y1."""
     if not np.isfinite(features).all():
         raise InputError(f"{place}: expected finite features. Received: NaN or infinity")
     inside = (boxes >= -_TOLERANCE) & (boxes <= 1.0 + _TOLERANCE)

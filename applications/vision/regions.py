@@ -65,8 +65,7 @@ class Regions(ById):
 
 @dataclasses.dataclass
 class MemoryRegions(Regions):
-    """Region features in memory. `features` is float32 (N, R, D). `boxes` is float32 (N, R, 4), or (R, 4) if all images
-    have the same boxes."""
+    """Region features in memory, float32 (N, R, D). `boxes` is (N, R, 4), or (R, 4) if all images share them."""
 
     features: np.ndarray
     boxes: np.ndarray

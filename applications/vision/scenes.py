@@ -62,9 +62,8 @@ _OBJECTS, _PIXELS, _CAPTIONS, _QUESTIONS = 1, 2, 3, 4
 
 @dataclasses.dataclass(frozen=True)
 class Object:
-    """An object of a scene, with a `color` in `COLORS` and a `shape` in `SHAPES`. `cell` is row * 4 + column. The
-    centre (x, y) and `radius` are fractions of the side of the image. `radius` is half the side of the bounding
-    square."""
+    """An object of a scene. `cell` is row * 4 + column. The centre (x, y) and `radius`, half the side of the bounding
+    square, are fractions of the image's side."""
 
     color: str
     shape: str
@@ -92,9 +91,10 @@ class Scene:
 
 
 class Caption(typing.NamedTuple):
-    """A true statement about a scene: its text, and a cell for each word. A word that describes one object ("red
-    circle", "circle") has the cell of this object. All other words have -1, even words that describe several objects
-    ("two circles")."""
+    """A true statement about a scene: its text, and a cell for each word.
+
+    Words for one object ("red circle", "circle") have the cell of the object. All other words have -1.
+    """
 
     text: str
     cells: tuple
@@ -123,8 +123,7 @@ def scenes(count, seed=0):
 
 
 def render(scene, size=64):
-    """Return the image of a `Scene`, uint8 (size, size, 3). `size` must be a multiple of 4. Shapes are recognizable if
-    `size` is at least 48."""
+    """Return the image of a `Scene`, uint8 (size, size, 3). `size` must be a multiple of 4."""
     generator = _generator(scene.seed, scene.index, _PIXELS)
     image = np.full((size, size, 3), generator.uniform(226.0, 244.0), np.float32)
     side = size // GRID
@@ -147,9 +146,11 @@ def images_of(scenes, size=64):
 
 
 def regions_of(scenes, attributes):
-    """Return exact features of scenes as `MemoryRegions`. For each attribute ("color", "shape", "row", "column"), a
-    cell has two one-hot vectors: the value of its object, and the number of objects with this value. The features of an
-    empty cell are zeros."""
+    """Return exact features of scenes as `MemoryRegions`. The features of an empty cell are zeros.
+
+    For each attribute ("color", "shape", "row", "column"), a cell has two one-hot vectors. One encodes the value of the
+    cell's object. The other encodes the number of objects with this value.
+    """
     values = {"color": COLORS, "shape": SHAPES, "row": range(GRID), "column": range(GRID)}
     values = {name: values[name] for name in attributes}
     columns = [(name, value) for name in values for value in values[name]]
