@@ -69,9 +69,6 @@ class LinearAnnealing(keras.optimizers.schedules.LearningRateSchedule):
 class LogisticAnnealing(keras.optimizers.schedules.LearningRateSchedule):
     """KL weight that follows a logistic curve and stops rising at `final_value`.
 
-    The weight is finite at every step, because it is computed with a stable sigmoid. The formula
-    `exp(x) / (1 + exp(x))` would give NaN above x = 88.
-
     Formula:
         "weight" = min("final_value", "sigmoid"("slope" * ("step" - "center")))
 
@@ -128,8 +125,8 @@ class CyclicalAnnealing(keras.optimizers.schedules.LearningRateSchedule):
     Args:
         cycle_length: Positive integer. Number of steps in one cycle.
         ramp_fraction: Number in (0, 1]. Fraction of a cycle in which the weight rises. Defaults to 0.5.
-        num_cycles: Positive integer, the number of cycles before the weight stays at `final_value`, or `None` to cycle
-            forever. Defaults to `None`.
+        num_cycles: Positive integer. Number of cycles before the weight stays at `final_value`. `None` never stops the
+            cycles. Defaults to `None`.
         final_value: Number, at least 0. Weight at the end of every ramp, and at inference. Defaults to 1.0.
 
     Call arguments:
@@ -183,12 +180,11 @@ def final_value(schedule):
         schedule: A `keras.optimizers.schedules.LearningRateSchedule` or `None`.
 
     Returns:
-        A float: 1.0 for `None`. If the schedule has an attribute `final_value`, this attribute is returned. Keras's
-        `PolynomialDecay`, `CosineDecay` and `PiecewiseConstantDecay` lack the attribute; their last value is returned.
+        A float: 1.0 for `None`, otherwise the attribute `final_value` of the schedule. For Keras's `PolynomialDecay`,
+        `CosineDecay` and `PiecewiseConstantDecay`, which lack this attribute, their last value.
 
     Raises:
-        ValueError: If `schedule` is neither a schedule nor `None`, or if it has no final value, like
-            `ExponentialDecay`.
+        ValueError: If `schedule` is neither a schedule nor `None`, or has no final value, as `ExponentialDecay`.
 
     Example:
 

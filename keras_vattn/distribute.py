@@ -10,8 +10,7 @@ from keras_vattn.support import keras_private
 
 __all__ = ["prepare", "shard"]
 
-# Factor on the gradient of a replica: the replica's number of rows in this step, divided by the mean over replicas.
-# Each replica has its own value, because each replica runs in its own thread.
+# Factor on the gradient of a replica: the replica's number of rows, divided by the mean over replicas.
 _REPLICA_WEIGHT = contextvars.ContextVar("replica_weight", default=1.0)
 
 
@@ -22,27 +21,25 @@ def prepare(model):
     apart from rounding and noise. The loss must be a mean over examples, which is the default of all losses and KLs in
     keras_vattn. `prepare` changes three things:
 
-    - The gradient of a replica is weighted by its number of examples, which may be 0. Keras weights all replicas
-      equally.
+    - The gradient of a replica is weighted by the replica's number of examples, which may be 0. Keras weights all
+      replicas equally.
     - Gradients are summed over replicas and then clipped. Keras clips the gradient of each replica before the sum.
-    - `MultiWorkerMirroredStrategy` works. Without `prepare`, `fit` raises an error: Keras builds the model from the
-      data of all replicas instead of one, and averages logged scalars over their first axis. Scalars have no axis.
+    - `fit` works with `MultiWorkerMirroredStrategy`. Without `prepare`, `fit` raises an error.
 
-    A layer such as `keras.layers.BatchNormalization` still reads only the rows of one replica. Metrics in the log of an
-    epoch cover all examples. Two kinds of values are means over replicas: values logged for a single batch, and values
-    that your own `train_step` returns in addition to metrics.
+    Layers such as `keras.layers.BatchNormalization` still read only the rows of one replica. Metrics in the log of an
+    epoch cover all examples. Values logged for a single batch are means over replicas. So are values that your own
+    `train_step` returns in addition to metrics.
 
-    If you compile the model again, call `prepare` again. `prepare` affects neither saved files nor `predict`, and
-    changes nothing if there is only one replica.
+    If you compile the model again, call `prepare` again. `prepare` affects neither saved files nor `predict`. With only
+    one replica, `prepare` changes nothing.
 
     Args:
         model: A compiled `keras.Model` that was created in the scope of the strategy. A custom `train_step` must call
-            `compute_loss`, in which Keras divides the loss by the number of replicas, and must apply gradients with
-            `model.optimizer`.
+            `compute_loss`, and must apply gradients with `model.optimizer`.
 
     Raises:
-        ValueError: If the model is not compiled, if it uses XLA (`jit_compile`), which Keras does not support on
-            several replicas, or if it runs several steps at a time (`steps_per_execution`).
+        ValueError: If the model is not compiled. If there are several replicas, and the model uses XLA (`jit_compile`)
+            or several steps at a time (`steps_per_execution`).
 
     Example:
 
@@ -116,8 +113,7 @@ def shard(batches, strategy):
         return batches
     num_batches = int(batches.cardinality())
     is_finite = num_batches >= 0
-    # With a finite dataset, the workers would have to agree at each step whether one has reached the end. Repeating the
-    # dataset avoids this communication; `fit` stops after `num_batches` steps.
+    # With a finite dataset, the workers would communicate at each step, to check whether a worker has reached the end.
     batches = batches.repeat() if is_finite else batches
 
     def worker_dataset(context):
@@ -144,13 +140,12 @@ def shard(batches, strategy):
 
     dataset = strategy.distribute_datasets_from_function(worker_dataset)
     if is_finite:
-        # Keras reads the number of steps from the cardinality.
+        # `fit` reads the number of steps from the cardinality.
         keras_private.set_cardinality(dataset, num_batches)
     return dataset
 
 
 def _replacement_for(original, replacement):
-    """Return `replacement` with the name and docstring of `original`. `_original_method` undoes the replacement."""
     replacement = functools.wraps(original)(replacement)
     replacement.original_method = original
     return replacement
@@ -161,8 +156,7 @@ def _original_method(method):
 
 
 def _step_on_shard(model, step, strategy, trains):
-    """Return a step that runs `step` on the rows of one replica. A replica may have no rows."""
-    # With several workers, Keras averages logs over their first axis, so give each scalar a first axis.
+    # With several workers, Keras averages logs over the first axis, so scalars need one axis.
     stacks = strategy.num_replicas_in_sync > len(strategy.extended.worker_devices)
 
     def step_on_shard(data):
@@ -170,7 +164,7 @@ def _step_on_shard(model, step, strategy, trains):
         if trains:
             num_rows = tf.cast(rows, "float32")
             _REPLICA_WEIGHT.set(num_rows / tf.distribute.get_replica_context().all_reduce("mean", num_rows))
-        # A replica without rows gets a row of ones with weight 0, because a mean over zero rows would be NaN.
+        # A replica without rows gets a row of ones with weight 0. A mean over zero rows would be NaN.
         missing = [[0, tf.cast(rows == 0, tf.int32)]]
         data = tree.map_structure(
             lambda x: None if x is None else tf.pad(x, missing + [[0, 0]] * (len(x.shape) - 1), **_ones(x)), data
@@ -187,13 +181,12 @@ def _step_on_shard(model, step, strategy, trains):
 
 
 def _ones(x):
-    # Fill the added row with ones: token 0 may be padding, and cuDNN rejects a row that contains only padding. Fill
-    # string tensors with empty strings.
+    # Zeros could be padding, and cuDNN rejects a row that contains only padding.
     return {} if x.dtype == tf.string else {"constant_values": tf.ones((), x.dtype)}
 
 
 def _sums_of_metrics(model):
-    """Return the variables of a model's metrics, including KL metrics that `model.metrics` omits."""
+    """Return the variables of a model's metrics and logged KLs."""
     names = "kl_tracker", "kl_above_floor_tracker"
     trackers = [getattr(layer, name, None) for layer in keras_private.flatten_layers(model) for name in names]
     variables = [
@@ -204,14 +197,13 @@ def _sums_of_metrics(model):
 
 
 def _sum_gradients_first(apply):
-    """Return a function that weights the gradients of each replica by its number of rows, sums them over replicas,
-    and calls `apply`."""
+    """Return a function that weights gradients by the replica's number of rows, sums them, and calls `apply`."""
 
     def sum_and_apply(grads, trainable_variables=None):
         def weighted(x):
             if isinstance(x, tf.IndexedSlices):
                 return tf.IndexedSlices(weighted(x.values), x.indices, x.dense_shape)
-            # With weight 0 the product is 0, even if x is NaN.
+            # An ordinary product of 0 and NaN would be NaN.
             return tf.math.multiply_no_nan(x, tf.cast(_REPLICA_WEIGHT.get(), x.dtype))
 
         gradients = [weighted(x) for x in grads if x is not None]

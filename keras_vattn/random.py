@@ -1,14 +1,13 @@
 """Compute seeds and noise. Every stochastic layer draws its noise with these functions.
 
-Noise is computed from the random bits of the Philox generator, which are the same with and without XLA. In TensorFlow
-2.21, `stateless_uniform` and `stateless_normal`, which `keras.random` uses, give different values under XLA, even with
-`alg="philox"`. A uniform draw u is never 0 or 1, so log(u) and log(1 - u) are finite. Bits are uint32, because most GPU
-kernels of TensorFlow keep int32 in host memory. Seeds are pairs of int32, because TensorFlow Probability rejects int64.
+Noise is computed from the random bits of the Philox generator, which are the same with and without XLA. The functions
+of `keras.random` give different values under XLA (TensorFlow 2.21). A uniform draw u is never 0 or 1, so log(u) and
+log(1 - u) are finite. Bits are uint32, because most GPU kernels of TensorFlow keep int32 in host memory. Seeds are
+pairs of int32, because TensorFlow Probability rejects int64.
 
-Before you change this file: two draws from one seed are equal, so code that draws twice must fold a different number
-into the seed each time. Draws and folded seeds use different counters (`_DRAW_COUNTER`, `_FOLD_COUNTER`), because a
-folded seed would otherwise equal a draw. If you change how bits are used, the draws of every seed change, so add an
-entry to the changelog. The tests are in tests/test_random.py and tests/battery/test_replicas.py (several replicas).
+Two draws from one seed are equal, so code that draws twice must fold a different number into the seed each time. If you
+change how bits are used, the draws of every seed change, so add an entry to the changelog. The tests are in
+tests/test_random.py and tests/battery/test_replicas.py (several replicas).
 """
 
 import math
@@ -35,10 +34,10 @@ __all__ = [
 ]
 
 _PHILOX = tf.random.Algorithm.PHILOX.value
-# Upper words of the Philox counters: the first two for draws (see `_draw_once`), the third for `fold_in`.
+# Upper words of the Philox counters. Without different words, a folded seed would equal a draw.
 _DRAW_COUNTER, _SECOND_DRAW_COUNTER, _FOLD_COUNTER = range(3)
 
-# The key of the seed (-2**31, -2**31). `dropout_mask` does not accept this seed, so no valid seed has this key.
+# The key of the seed (-2**31, -2**31), which `dropout_mask` does not accept.
 _NO_SEED = 0x8000000080000000
 
 # tests/helpers/coefficients.py fits these polynomials. `_SINE`, in powers of v^2, is sin(pi v / 4) / v within 1e-9.
@@ -55,7 +54,7 @@ _QUANTILE = (
     (-0.017376857, -0.0026847201, 0.00210124259, -0.00036190889, -0.000136649003),
     (0.00515890164, -0.00312204515, 0.00148202358),
 )
-# Coefficients of -c d(eta - v)/dc. A term v^j / c^(k + 1) varies as c^-n with n = k + 1 + j / 2, so its factor is n.
+# Coefficients of -c d(eta - v)/dc. A term v^j / c^(k + 1) varies as c^-n with n = k + 1 + j / 2.
 _QUANTILE_SLOPE = tuple(
     tuple((k + 1 + 0.5 * j) * term for j, term in enumerate(terms)) for k, terms in enumerate(_QUANTILE)
 )
@@ -64,8 +63,7 @@ _QUANTILE_SLOPE = tuple(
 def draw_seed(seed_generator):
     """Advance a `keras.random.SeedGenerator` and return a fresh int32 seed of shape (2,).
 
-    Under `tf.distribute` all replicas have the same generator state. The id of the replica is folded into the seed, so
-    that replicas draw different noise.
+    Under `tf.distribute`, every replica gets a different seed.
 
     Args:
         seed_generator: A `keras.random.SeedGenerator`.
@@ -118,14 +116,12 @@ def fold_in(seed, number):
 
 def _philox(shape, key, counter, dtype):
     """Return random bits of Philox4x32-10 (Salmon et al. 2011). `key`: shape (1,); `counter`: two 64-bit words."""
-    # Call the raw operation: TensorFlow's seeded functions also scramble the seed, which adds about forty operations to
-    # a graph and is not needed for Philox.
+    # TensorFlow's seeded functions would add about forty operations, which Philox does not need.
     counter = tf.convert_to_tensor(counter, tf.uint64)
     return tf.raw_ops.StatelessRandomUniformFullIntV2(shape=shape, key=key, counter=counter, alg=_PHILOX, dtype=dtype)
 
 
 def _key(seed):
-    """Convert a seed of shape (2,) to a Philox key, a scalar uint64."""
     return tf.bitcast(seed, tf.uint64)
 
 
@@ -156,7 +152,6 @@ def as_seed(seed):
 
 
 def _word(number):
-    """Return the lowest 32 bits of an integer as an int32."""
     low = number & 0xFFFFFFFF
     return tf.constant(low - (1 << 32) if low >= 1 << 31 else low, tf.int32)
 
@@ -179,7 +174,7 @@ def uniform(shape, seed):
     """
     seed = tf.cast(seed, tf.int32)
     high_bits = tf.bitwise.right_shift(_bits(shape, seed), tf.constant(9, tf.uint32))
-    # Combined with the exponent of 1.0, these bits form a number between 1 and 2.
+    # With the sign and exponent bits of 1.0, these bits form a number between 1 and 2.
     return tf.bitcast(high_bits | tf.constant(0x3F800000, tf.uint32), tf.float32) - (1.0 - 2.0**-24)
 
 
@@ -188,24 +183,17 @@ def _bits(shape, seed):
     keys = tf.reshape(key, (1,))
 
     def generate(num_pairs, word):
-        # Generate int64 words and split each into two uint32 words, which halves the time under XLA on a CPU.
+        # Under XLA on a CPU, generating uint32 words directly would take twice as long.
         return tf.bitcast(_philox((num_pairs,), keys, (0, word), tf.int64), tf.uint32)
 
     return _entries(shape, generate, tf.equal(key, 0), _SECOND_DRAW_COUNTER, _DRAW_COUNTER)
 
 
 def _draw_once(draw, condition, word, otherwise):
-    """Return draw(word) if the condition is true, or draw(otherwise) if it is false. On a CPU, use `tf.cond`.
-
-    Without a `tf.cond`, XLA on a CPU would fuse the generator into every operation that uses the bits, and each of
-    these operations would draw the bits again. Stochastic attention would take 1.26 instead of 1.11 times as long as
-    softmax attention. XLA does not fuse across a `tf.cond` if it cannot evaluate the condition at compile time.
-
-    In a process with a GPU, the same bits are drawn without a `tf.cond`, even on the CPU. On a GPU, the host could
-    evaluate the condition only after the GPU has finished all earlier work. Under `tf.vectorized_map`, `tf.cond` is not
-    used either, because it fails if the condition has the same value for all seeds.
-    """
-    # TensorFlow uses this name scope when it traces a function for `tf.vectorized_map`.
+    """Return draw(word) if the condition is true, and draw(otherwise) if it is false."""
+    # Without a `tf.cond`, or with a constant condition, XLA on a CPU would draw the bits again in every operation that
+    # uses the bits. On a GPU, a `tf.cond` would wait for all earlier work of the GPU.
+    # `tf.vectorized_map`, which traces in this name scope, rejects a `tf.cond` with equal conditions for all seeds.
     is_vectorized = "loop_body" in tf.get_current_name_scope()
     if is_vectorized or tf.config.list_physical_devices("GPU"):
         return draw(tf.where(condition, tf.constant(word, tf.uint64), tf.constant(otherwise, tf.uint64)))
@@ -213,13 +201,7 @@ def _draw_once(draw, condition, word, otherwise):
 
 
 def _entries(shape, generate, *draw_arguments):
-    """Return random bits in a tensor of the given shape.
-
-    Args:
-        shape: Shape of the result.
-        generate: Function of an integer n and a counter word. It returns n pairs of 32-bit words, (n, 2).
-        *draw_arguments: The arguments `condition`, `word` and `otherwise` of `_draw_once`.
-    """
+    """Return random bits. `generate(n, word)` returns bits (n, 2). `draw_arguments` belong to `_draw_once`."""
     size = _size(shape)
     bits = _draw_once(lambda word: generate((size + 1) // 2, word), *draw_arguments)
     bits = tf.reshape(bits, (-1,))
@@ -231,17 +213,19 @@ def _size(shape):
 
 
 def dropout_seed(seed_generator):
-    """Advance a `keras.random.SeedGenerator` and return the seed that Keras's dropout would use, int32 (2,). With
-    several replicas, each replica gets a different seed."""
-    # Convert the state to int32 as Keras's dropout does.
+    """Advance a `keras.random.SeedGenerator` and return the seed that Keras's dropout would use, int32 (2,).
+
+    Under `tf.distribute`, every replica gets a different seed.
+    """
+    # Keras's dropout converts the state to int32 in the same way.
     return fold_in_replica(tf.cast(tf.math.floormod(seed_generator.next(), tf.int32.max - 1), tf.int32))
 
 
 def dropout_mask(shape, rate, seed):
     """Draw a dropout mask, which is `False` for entries that are dropped.
 
-    The mask is the same with and without XLA. In float32 and without XLA, Keras's dropout draws this mask if both
-    numbers of the seed are at least 0.
+    The mask is the same with and without XLA. In float32 and without XLA, Keras's dropout draws the same mask, unless a
+    number of the seed is negative.
 
     Args:
         shape: Shape of the result, a tuple of integers and scalar tensors.
@@ -257,7 +241,7 @@ def dropout_mask(shape, rate, seed):
     >>> abs(float(keras.ops.mean(keras.ops.cast(mask, "float32"))) - 0.75) < 0.05
     True
     """
-    # Use unsigned integers: TensorFlow extends the sign of a negative number, but XLA does not.
+    # The casts to unsigned integers give the same result with and without XLA, also for negative seeds.
     key, counter = tf.raw_ops.StatelessRandomGetKeyCounter(seed=tf.cast(tf.bitcast(seed, tf.uint32), tf.int64))
 
     def generate(num_pairs, word):
@@ -272,7 +256,7 @@ def dropout_mask(shape, rate, seed):
 
 
 def normal(shape, seed):
-    """Draw standard normal numbers in float32. Two random 32-bit words give two numbers (Box and Muller 1958).
+    """Draw standard normal numbers in float32 with the method of Box and Muller (1958).
 
     Args:
         shape: Shape of the result, a tuple of integers and scalar tensors.
@@ -295,11 +279,10 @@ def normal(shape, seed):
 
 
 def _normal_pair(radius_word, angle_word):
-    """Return two standard normal numbers, computed from two random 32-bit words."""
-    # Make the word odd. Then it is not 0, and x and -x are equally likely, so sign and magnitude are independent.
+    # An odd word is never 0, which has no logarithm. The numbers x and -x are equally likely.
     signed = _signed(tf.bitwise.bitwise_or(radius_word, tf.constant(1, tf.uint32)))
     radius = tf.sign(signed) * tf.sqrt(-tf.math.log(tf.square(signed)))
-    # The radius has a random sign, so half a circle of angles suffices. `polynomial` is 10 times as fast as XLA's sine.
+    # XLA's sine would take 10 times as long. The radius has a random sign, so half a circle of angles suffices.
     v = _signed(angle_word)
     sine = v * polynomial(tf.square(v), _SINE)
     square = tf.square(sine)
@@ -307,7 +290,6 @@ def _normal_pair(radius_word, angle_word):
 
 
 def _signed(word):
-    """Convert a 32-bit word to a number in [-1, 1]."""
     return tf.cast(tf.bitcast(word, tf.int32), tf.float32) * 2.0**-31
 
 
@@ -358,11 +340,12 @@ def gamma_noise(shape, seed):
 def log_gamma(concentration, noise):
     """Return log G for draws G ~ Gamma(concentration, 1), computed from the noise of `gamma_noise`.
 
-    With c = concentration + 2, G = g u1^(1 / (c - 2)) u2^(1 / (c - 1)), where g ~ Gamma(c, 1) and u1, u2 are uniform.
-    Temme's expansion (1992), with fitted coefficients, converts a normal draw x to g, such that P(Gamma(c, 1) < g)
-    equals P(N(0, 1) < x) up to an error of 3e-6. There is no rejection step, so XLA can compile the function in a loop
-    with an unknown batch size. The gradient with respect to the concentration is the implicit derivative of the
-    quantile (Figurnov et al. 2018). Its relative error is below 2e-4 for |x| up to 3.
+    With c = concentration + 2, G = g u1^(1 / (c - 2)) u2^(1 / (c - 1)), where g ~ Gamma(c, 1), and u1 and u2 are
+    uniform. The draw g is computed from a normal draw x with Temme's expansion (1992) and fitted coefficients. The
+    probabilities P(Gamma(c, 1) < g) and P(N(0, 1) < x) differ by at most 3e-6. There is no rejection step.
+
+    The gradient with respect to the concentration is the implicit derivative of the quantile (Figurnov et al. 2018).
+    The relative error of the gradient is below 2e-4 for |x| up to 3.
 
     Args:
         concentration: Float32 tensor, at least 1.

@@ -10,9 +10,8 @@ from keras_vattn.support.products import product
 class Context(FeatureInputs, keras.layers.Layer):
     """Base class of the contexts, which map weights and values to the attended vector.
 
-    `call(weights, value)` returns the mean of the context, which is the weighted sum of the values. A stochastic
-    context draws a sample around this mean. Noise, sample and KL are separate methods, because a recurrent decoder
-    draws all noise before its loop, samples inside the loop, and adds the KL after the loop.
+    `call(weights, value)` returns the weighted sum of the values. This sum is the mean of a stochastic context. A
+    recurrent decoder calls `noise` before its loop, `sample` inside the loop, and the methods for the KL after it.
 
     Call arguments:
         weights: (B, T, S), on the simplex.
@@ -41,20 +40,19 @@ class Context(FeatureInputs, keras.layers.Layer):
         return {}
 
     def prior_parameters(self, value, keys):
-        """Return the mean of the prior, (B, T or 1, D), or `None` if it is 0. A decoder calls this before its loop."""
+        """Return the mean of the prior, (B, T or 1, D), or `None` for a mean of 0."""
         return None
 
     def sample(self, mean, parameters, noise, temperature=1.0):
-        """Return a sample (B, T, D), computed from mean, parameters and noise. `noise=None` returns the mean."""
+        """Return a sample (B, T, D). If `noise` is `None`, return the mean."""
         return mean
 
     def distribution(self, mean, parameters):
-        """Return q, a TensorFlow Probability distribution with batch shape (B, T) and event shape (D,). If the
-        context has a KL, `prior_distribution` returns p, and the KL is `tfd.kl_divergence(q, p)`."""
+        """Return the posterior, a TensorFlow Probability distribution of batch shape (B, T), event shape (D,)."""
         return tfp.VectorDeterministic(mean)
 
     def prior_distribution(self, mean, prior_mean):
-        """Return the prior p, a distribution with the batch shape and the event shape of q."""
+        """Return the prior, a distribution with the batch and event shapes of the posterior."""
         raise ValueError(f"The context {type(self).__name__} has no KL: its context vector is deterministic.")
 
     def call(self, weights, value):
@@ -70,5 +68,5 @@ class Context(FeatureInputs, keras.layers.Layer):
         return first_mask(previous_mask)
 
     def get_config(self):
-        # If a layer does not define `get_config`, Keras cannot serialise it with a policy object as the `dtype`.
+        # Without this method, Keras could not serialise the layer if its `dtype` is a policy object.
         return super().get_config()

@@ -14,12 +14,12 @@ PRIORS = ("standard", "mean")
 class GaussianContext(Context):
     """Gaussian variational attention, in which the attended *vector* is a random variable.
 
-    The posterior is from Bahuleyan et al. 2018, section 3.3, and the priors are from section 3.2; the paper writes a_t
-    for c_t. With `prior="mean"`, the mean of p is the average of the values over the *valid* source positions, and
-    gradients flow through this average, as in section 3.4. log sigma is clipped to [-8, 8].
+    The posterior q is from Bahuleyan et al. 2018, section 3.3, and the prior p from section 3.2. The context of query t
+    is c_t here, and a_t in the paper. With `prior="mean"`, the mean of p is the average of the values over the *valid*
+    source positions. Gradients flow through this average, as in section 3.4. log sigma is clipped to [-8, 8].
 
-    In training, c_t is sampled with independent noise for each query t. Inference returns mu, except under
-    `keras_vattn.posterior_draws`. For a query without a valid key, the context is zero, without noise or KL.
+    In training, c_t is sampled, with independent noise for each query. Inference returns the mean mu_t, except under
+    `keras_vattn.posterior_draws`. A query without a valid key has a context of zero and a KL of zero.
 
     Formula:
         q(c_t) = "Normal"(mu_t, "diag"(sigma_t^2)), quad mu_t = sum_s w_(t,s) "value"_s
@@ -79,7 +79,6 @@ class GaussianContext(Context):
         return random.normal(shape, seed)
 
     def posterior_parameters(self, mean):
-        # Flatten to rows once, to avoid reshapes between the two matrix products.
         rows = ops.reshape(ops.cast(mean, self.compute_dtype), (-1, mean.shape[-1]))
         hidden = ops.tanh(product(rows, self.hidden_kernel) + ops.cast(self.hidden_bias, rows.dtype))
         log_scale = product(hidden, self.log_scale_kernel) + ops.cast(self.log_scale_bias, rows.dtype)

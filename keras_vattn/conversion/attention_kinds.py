@@ -25,7 +25,7 @@ def attentions_in(layer):
 
 
 def all_attentions(model):
-    """Return all attention layers of a model in order, including layers that cannot be converted."""
+    """Return all attention layers of a model, including layers that cannot be converted."""
     return [x for x in keras_private.flatten_layers(model) if attention_kind(x)]
 
 
@@ -33,9 +33,9 @@ def attention_kind(layer):
     """Return how `to_bayesian` converts a layer.
 
     Returns:
-        `"class"` if `to_bayesian` adds a mixin to the class of the attention layer; `"softmax"` if it replaces a
-        softmax layer, or redirects calls to Keras's softmax; `"unknown"` for attention that cannot be converted; `None`
-        for other layers, including wrappers of an attention layer.
+        `"class"` if `to_bayesian` adds a mixin to the class of the attention layer. `"softmax"` if `to_bayesian`
+        replaces the softmax. `"unknown"` for attention that cannot be converted. `None` for other layers, including
+        wrappers of an attention layer.
     """
     if mixin_of(type(layer)):
         return "class"
@@ -57,8 +57,6 @@ def mixin_of(layer_class):
 
 
 def _is_attention(layer):
-    """Return whether a layer is a Keras attention layer or has the name of one. Such a class name contains "attention",
-    but not "mask", "norm" or "dropout"."""
     name = type(layer).__name__
     if isinstance(layer, (keras.layers.MultiHeadAttention, keras.layers.Attention)):
         return True

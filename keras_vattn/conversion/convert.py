@@ -50,45 +50,46 @@ def to_bayesian(
     By default, the last third of the attention layers sample Weibull weights with k = 1, without a KL. Fan et al.
     2020, section 4.5, sample in every attention layer and use a prior; docs/pretrained_models.md compares both choices.
 
-    The conversion adds the alignment and a prior to every `keras.layers.MultiHeadAttention`, `Attention` and
-    `AdditiveAttention`, and to every `keras_hub.layers.CachedMultiHeadAttention`, at any depth of the model. A layer
-    that is called several times, such as the attention of ALBERT, remains one layer. Subclasses of these classes are
-    converted unless they change how the weights are computed. Other layers whose class name contains Attention, such
-    as those of Llama and T5, get a `StochasticSoftmax` in place of their `Softmax` sublayer or call of `ops.softmax`.
+    The conversion finds attention layers at any depth of the model. Keras's `MultiHeadAttention`, `Attention` and
+    `AdditiveAttention`, and KerasHub's `CachedMultiHeadAttention`, get the alignment and a prior. So do their
+    subclasses, unless a subclass changes how the weights are computed. Other layers whose class name contains
+    Attention, such as those of Llama and T5, get a `StochasticSoftmax` in place of their softmax. A layer that is
+    called several times, such as the attention of ALBERT, remains one layer.
 
-    The new model has the class of the original. Until you train the new model, its predictions with the mean weights
-    equal those of the original. `fit` samples the weights and adds the KLs to the loss. The new model is not compiled.
-    The config of the model describes the conversion, so `.keras` files load in any process that imports keras_vattn. In
-    multi-head self-attention without a `StochasticSoftmax`, padded queries add no KL. A query counts as padded if the
-    mask hides the key at its position from all queries. In KerasHub models, only the padding mask identifies padding.
+    The new model has the class of the original, and is not compiled. Until you train the new model, its predictions
+    with the mean weights equal the predictions of the original. `fit` samples the weights and adds the KLs to the loss.
+    `.keras` files of the new model load in any process that imports keras_vattn.
+
+    Queries at padding positions add no KL in multi-head self-attention without a `StochasticSoftmax`. A position is
+    padding if the mask hides its key from all queries. In KerasHub models, only the padding mask is used.
 
     Args:
         model: A built `keras.Model`: a functional model, or a subclass with a `get_config`.
-        alignment: Stochastic alignment, as in `keras_vattn.Attention`. Defaults to `None`, which selects
-            `Weibull(k=1.0)`, whereas `"weibull"` selects k = 10.
+        alignment: Stochastic alignment, as in `keras_vattn.Attention`. `None` selects `Weibull(k=1.0)`, but `"weibull"`
+            selects k = 10. Defaults to `None`.
         prior: `None` for no KL, `"fixed"`, `"contextual"` or a `Prior`. Every attention layer uses a copy. A contextual
-            prior reads the projected keys of a head or its group, before any rotation: the output of the only sublayer
-            named `key`, `key_dense`, `key_proj`, `key_projector`, `k`, `k_dense` or `k_proj`. The number of heads is an
-            axis of this output, or the attribute `num_key_value_heads`, `num_heads`, `num_attention_heads` or `heads`.
-            Attention without such keys supports only `None` and `"fixed"`. Defaults to `None`.
+            prior reads the projected keys, before any rotary embedding. If the layer gets a `StochasticSoftmax`, these
+            keys are the output of the only sublayer named `key`, `key_dense`, `key_proj`, `key_projector`, `k`,
+            `k_dense` or `k_proj`. The number of heads is an axis of this output, or the attribute
+            `num_key_value_heads`, `num_heads`, `num_attention_heads` or `heads`. Attention without such keys supports
+            only `None` and fixed priors. Defaults to `None`.
         per_head_prior: Whether a contextual prior has one network for each head. Defaults to `False`.
         kl_weight, kl_annealing, kl_reduction: As in `keras_vattn.StochasticLayer`, for each attention layer.
         seed: Integer or `None`. The attention layers use the seeds seed, seed + 1, and so on. Defaults to `None`.
         skip_unknown: Whether to skip attention that cannot be converted. Defaults to `False`.
-        layers: The attention layers to convert: `None` for all; an integer n for the last n; a fraction below 1 for
-            this fraction of all layers, from the end, but at least one layer; a regular expression that matches the
-            paths of layers; or a function that returns `True` for layers to convert. Defaults to 1/3.
+        layers: The attention layers to convert. `None`: all. An integer n: the last n. A fraction below 1: this
+            fraction of the attention layers, the last ones, at least one. A string: layers whose path matches this
+            regular expression. A function: layers for which the function returns `True`. Defaults to 1/3.
         verbose: Whether to print how many attention layers are converted, and which are skipped. Defaults to `False`.
-        query_chunk_size: As in `keras_vattn.MultiHeadAttention`. Attention with a `StochasticSoftmax` always computes
-            all weights at once: a number raises an error, and `"auto"` has no effect. Defaults to `None`.
+        query_chunk_size: As in `keras_vattn.MultiHeadAttention`. Attention with a `StochasticSoftmax` does not support
+            chunks: a number raises an error, and `"auto"` has no effect. Defaults to `None`.
 
     Returns:
         A model of the same class as `model`.
 
     Raises:
-        ValueError: If the model is not built, has no attention, has attention that cannot be converted (the error lists
-            the layers), is already converted, or cannot be rebuilt from its config; or if an option is invalid, as in
-            `keras_vattn.MultiHeadAttention`.
+        ValueError: If the model is not built, is already converted, has no attention, or cannot be rebuilt from its
+            config. If a selected layer cannot be converted. If an option is invalid.
 
     Example:
 
@@ -139,19 +140,18 @@ def to_bayesian(
 
 @keras.saving.register_keras_serializable(package="keras_vattn", name="Converted")
 class Converted:
-    """Mixin of converted attention layers, and of the layers and models that create them. Their config contains the
-    config of the original and the options of the conversion.
+    """Mixin of converted attention layers, and of the layers and models that create them.
 
-    `_class_of` creates a subclass for each converted class. All subclasses are saved under the name `Converted`, so
-    that another process can load them. They are not registered: otherwise `from_preset` of KerasHub could choose a
-    converted class for the preset of an unconverted model.
+    The config contains the config of the original and the options of the conversion. `_class_of` creates a subclass for
+    each converted class. All subclasses are saved under the name `Converted`, so that another process can load them. Do
+    not register the subclasses: `from_preset` of KerasHub could choose one for an unconverted model.
     """
 
     def get_config(self):
         original = copy.deepcopy(self._original)
         if "trainable" in original["config"]:
             original["config"]["trainable"] = self.trainable
-        # Save the current KL weights. The user may have changed them. `stochastic_config` also warns about .h5 files.
+        # The user may have changed the KL weights since the conversion.
         weights = iter([layer.stochastic_config()["kl_weight"] for layer in converted_drawing_layers(self)])
         attentions = [x and {**x, "kl_weight": next(weights)} for x in self._conversion["attentions"]]
         conversion = {**self._conversion, "attentions": attentions}
@@ -167,7 +167,7 @@ class Converted:
 
 
 def converted_drawing_layers(model):
-    """Return the layers that sample the weights of converted attention layers: these layers or their softmax layers."""
+    """Return the layers that sample: converted attention layers or, if they have one, their `SwappedSoftmax`."""
     layers = keras_private.flatten_layers(model)
     return [x for x in layers if isinstance(x, AlignmentLayer) and isinstance(x, (Converted, SwappedSoftmax))]
 
@@ -184,13 +184,8 @@ REGISTERED_NAME = keras.saving.get_registered_name(Converted)
 
 
 def _select_attentions(model, attentions, layers, skip_unknown):
-    """Return the attention layers to convert, as a dictionary in the format of `attentions_in`.
-
-    Raises:
-        ValueError: If no attention layer is selected, or a selected layer cannot be converted and is not skipped.
-    """
+    """Return the attention layers to convert, as a dictionary in the format of `attentions_in`."""
     convertible = attentions_in(model)
-    # With `skip_unknown`, a number below 1 is a fraction of the convertible attention layers.
     is_fraction = isinstance(layers, numbers.Real) and layers < 1
     candidates = [x for x in attentions if x in convertible] if skip_unknown and is_fraction else attentions
     selected = select(candidates, layers)
@@ -223,11 +218,11 @@ def _describe(layers):
 
 
 def _convert(layer, conversion):
-    """Convert the attention layers in a built layer or model, in place."""
+    """Convert the attention layers of a built layer or model, in place."""
     options = dict(zip(attentions_in(layer), conversion["attentions"], strict=True))
     options = {attention: x for attention, x in options.items() if x is not None}
-    # A layer that creates its attention layers itself also gets a subclass of `Converted`, whose `from_config` converts
-    # the new attention layers. Functional and Sequential models need none: their configs contain the converted layers.
+    # A layer that creates its own attention layers also becomes a `Converted`. Otherwise, `from_config` would create
+    # unconverted attention layers. The configs of functional and Sequential models contain the converted layers.
     creators = [
         x
         for x in keras_private.flatten_layers(layer)
@@ -235,7 +230,7 @@ def _convert(layer, conversion):
         and type(x) not in (keras.Sequential, _functional_class())
         and any(each in options for each in keras_private.flatten_layers(x))
     ]
-    # A layer that another layer creates, such as a block of KerasHub's Llama, may have no config.
+    # A layer that another layer creates may have no config.
     created_layers = {each for x in creators for each in keras_private.flatten_layers(x) if each is not x}
     configs = {x: serialized(x, optional=x in created_layers) for x in (*options, *creators)}
     inner_attentions = {x: attentions_in(x) for x in configs}
@@ -246,15 +241,13 @@ def _convert(layer, conversion):
             continue
         if converted not in options:
             converted.__class__ = _class_of(type(converted))
-        # Store the attention options in each converted layer, because Keras may rebuild a layer without the model.
         attentions = [options.get(x) for x in inner_attentions[converted]]
-        # Bypass Keras's `__setattr__`, which would search these dictionaries for layers.
+        # Keras's `__setattr__` would wrap and track these dictionaries.
         object.__setattr__(converted, "_original", original)
         object.__setattr__(converted, "_conversion", {**conversion, "attentions": attentions})
 
 
 def _convert_attention(layer, conversion, seed, name, kl_weight=None):
-    """Convert an attention layer to a stochastic layer, in place. Its class changes, but its weights do not."""
     kl_weight = conversion["kl_weight"] if kl_weight is None else kl_weight
     alignment = keras.saving.deserialize_keras_object(conversion["alignment"])
     prior = prior_for(conversion, layer)
@@ -275,16 +268,14 @@ def _convert_attention(layer, conversion, seed, name, kl_weight=None):
     if drawing_layer.built:
         _build_prior(drawing_layer)
     else:
-        # The enclosing layer will call `layer.build` later. Replace this method with one that also builds the prior.
         layer.build = _with_prior(layer, layer.build)
 
 
 def _build_prior(layer):
-    """Create the weights of the prior of a built attention layer. If the layer is frozen, freeze the prior too."""
     if layer.alignment_prior is None:
         return
     with keras_private.unlocked(layer), keras.name_scope(layer.name, caller=layer):
-        # The inputs of `keras.layers.Attention` are [query, value, key], or [query, value] if the values are the keys.
+        # The last input of `keras.layers.Attention` is the key, or the value if there is no key.
         width = [layer.get_build_config()["input_shape"][-1][-1]] if isinstance(layer, KerasAttentionMixin) else []
         layer.build_prior(*([layer.key_shape] if isinstance(layer, SwappedSoftmax) else width))
     layer.alignment_prior.trainable = layer.trainable
@@ -301,14 +292,13 @@ def _with_prior(layer, build):
 
 @functools.cache
 def _functional_class():
-    """Return the class of Keras's functional models."""
     x = keras.Input((1,), name="x")
     return type(keras.Model(x, keras.layers.Identity(name="y")(x), name="identity"))
 
 
 @functools.cache
 def _class_of(original, mixin=None, redirects=False):
-    """Return the converted subclass of `original`. `redirects`: whether to replace Keras's softmax with a layer."""
+    """Return the converted subclass of `original`. `redirects`: whether to redirect calls of Keras's softmax."""
     mixins = {MultiHeadMixin: (HeadsWithPadding, MultiHeadMixin), None: ()}.get(mixin, (mixin,))
     base = original
     if original is keras.layers.MultiHeadAttention:

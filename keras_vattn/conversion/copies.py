@@ -11,8 +11,10 @@ KNOWN_PACKAGES = ("keras", "keras_hub", "keras_vattn")
 
 
 def serialized(layer, optional=False):
-    """Return the config of a layer or model, with its class and build shapes, but without the arguments of `compile`.
-    If a class has no working `get_config`, raise ValueError, or return `None` with `optional=True`."""
+    """Return the serialized layer or model, without the arguments of `compile`.
+
+    If a class has no working `get_config`, raise ValueError. With `optional=True`, return `None` instead.
+    """
     try:
         config = keras.saving.serialize_keras_object(layer)
     except (NotImplementedError, AttributeError, TypeError) as error:
@@ -29,7 +31,7 @@ def serialized(layer, optional=False):
     def adjusted(entry):
         entry = {key: value for key, value in entry.items() if key != "compile_config"}
         if entry.get("name") in tied and "vocabulary_size" in entry:
-            # Add this option, which KerasHub 0.32 omits from the config of a Llama.
+            # KerasHub 0.32 omits this option from the config of a Llama.
             entry.setdefault("tie_word_embeddings", True)
         return entry
 
@@ -69,7 +71,7 @@ def rebuild(config, model):
 
 
 def refuse_changed_layers(model, lora=True):
-    """Raise ValueError if a layer is quantized or, with `lora=True`, has LoRA. Rebuilding may lose such a change."""
+    """Raise ValueError if a layer is quantized or, with `lora=True`, has LoRA."""
     for x in keras_private.flatten_layers(model):
         has_lora = lora and getattr(x, "lora_enabled", False)
         if has_lora or getattr(x, "quantization_mode", None) is not None:
@@ -81,7 +83,7 @@ def refuse_changed_layers(model, lora=True):
 
 
 def copy_weights(sources, targets):
-    """Copy weights and their `trainable` flags. Raise ValueError if the number or the shapes of the weights differ."""
+    """Copy weights and their `trainable` flags. Raise ValueError if the shapes of the weights differ."""
     if [tuple(weight.shape) for weight in sources] != [tuple(weight.shape) for weight in targets]:
         raise ValueError(
             "The rebuilt model has different weights: `get_config` of the original does not describe it completely. "
@@ -122,7 +124,7 @@ def copy_state(model, new, excluded=()):
 
 def model_layers(model, excluded=()):
     """Return the layers of a model, except input layers, layers of the preprocessor, and the layers in `excluded`."""
-    # A rebuilt model may lack layers that the first call of a preprocessor creates, and may have more input layers.
+    # The excluded layers may differ between a model and a rebuilt copy.
     excluded_layers = [*excluded, *_preprocessing(model)]
     excluded_ids, all_layers = {id(layer) for layer in excluded_layers}, keras_private.flatten_layers(model)
     return [x for x in all_layers if id(x) not in excluded_ids and not isinstance(x, keras.layers.InputLayer)]
@@ -134,6 +136,6 @@ def _preprocessing(model):
 
 
 def _with_assets(model):
-    # Add the preprocessor: in KerasHub 0.25, the layers of a task do not include its preprocessor.
+    # In KerasHub 0.25, the layers of a task do not include its preprocessor.
     layers = dict.fromkeys([*keras_private.flatten_layers(model), *_preprocessing(model)])
     return [layer for layer in layers if hasattr(layer, "save_assets")]

@@ -17,7 +17,7 @@ from keras_vattn.support.sublayers import path_of, serialize_sublayer
 
 
 def select(attentions, layers):
-    """Return the layers of the list `attentions` that `layers` selects; an integer n selects the last n."""
+    """Return the layers of the list `attentions` that the option `layers` of `to_bayesian` selects."""
     if layers is None:
         return attentions
     if callable(layers):
@@ -41,13 +41,12 @@ def select(attentions, layers):
 
 
 def seeds_and_names(attentions, selected, seed):
-    """Return a list with one entry per attention layer: its seed and log name, or `None` if it is not selected."""
+    """Return a list with the seed and log name of each attention layer, and `None` for layers not selected."""
     names = [x.name for x, is_selected in zip(attentions, selected, strict=True) if is_selected]
     seeds = itertools.count(seed or 0)
     return [
         {
             "seed": None if seed is None else next(seeds),
-            # The attention layers of transformer blocks may have the same name, but their paths differ.
             "name": x.name if names.count(x.name) == 1 and path == path_of(x) else path.replace("/", "_"),
         }
         if is_selected
@@ -63,14 +62,13 @@ def serialized_prior(prior, alignment):
     is_name = not isinstance(prior, (Prior, dict))
     config = serialize_sublayer(get_prior(prior, alignments.get(alignment), name="prior"))
     if is_name:
-        # Set a fixed name, because a default name contains a number that depends on earlier layers.
+        # The number in Keras's default name would differ between processes.
         config["config"] |= {"name": "prior"}
         config["config"].pop("dtype")
     return config
 
 
 def prior_for(conversion, layer):
-    """Return a new prior for an attention layer."""
     if conversion["prior"] is None:
         return None
     config = copy.deepcopy(conversion["prior"])

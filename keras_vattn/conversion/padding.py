@@ -1,4 +1,4 @@
-"""Exclude padding queries of converted self-attention from the KL. Padding is a position that the mask always hides."""
+"""Exclude padding queries of converted self-attention from the KL. A mask hides padding from all queries."""
 
 import contextvars
 import functools
@@ -8,7 +8,6 @@ from keras import ops
 
 from keras_vattn.support.masks import both
 
-# True while this thread calls an attention layer whose query and value are the same tensor.
 _IS_SELF_ATTENTION = contextvars.ContextVar("attends_to_itself", default=False)
 
 
@@ -16,7 +15,7 @@ class HeadsWithPadding:
     """Mixin for converted multi-head attention. In self-attention, it masks the queries at padding positions."""
 
     def __call__(self, *arguments, **options):
-        # Compare query and value before Keras casts them, because afterwards they are always different objects.
+        # Compare query and value here: after Keras casts them, they are always different objects.
         token = _IS_SELF_ATTENTION.set(self._is_self_attention(arguments, options))
         try:
             return super().__call__(*arguments, **options)
@@ -27,9 +26,9 @@ class HeadsWithPadding:
         try:
             values = inspect.signature(self.call).bind_partial(*arguments, **options).arguments
         except TypeError:
-            # The arguments are wrong: `super().__call__` will raise the error.
+            # `super().__call__` will raise the error.
             return False
-        # A call with a cache attends to cached positions too, so it is not self-attention.
+        # A call with a cache also attends to cached positions.
         return (
             values.get("query") is not None and values["query"] is values.get("value") and values.get("cache") is None
         )
@@ -56,6 +55,6 @@ class HeadsWithPadding:
 
 
 def _visible_positions(mask, query):
-    """Return a boolean (B, T): whether any query can attend to each position. `query` has shape (B, T, H, D)."""
+    """Return a boolean (B, T): whether any query can attend to each position."""
     visible = ops.any(ops.cast(mask, "bool"), axis=tuple(range(1, len(mask.shape) - 1)))
     return ops.broadcast_to(visible, ops.shape(query)[:2])

@@ -13,12 +13,10 @@ SegFormerMultiheadAttention, T5MultiHeadAttention, VideoPrismAttention, WindowAt
 The module copies each function that calls a softmax or an attention function of Keras. In the globals of the copy,
 functions that call the softmax layer replace the Keras functions. Keras itself and other classes do not change.
 
-The module replaces only globals. If an attention layer reads Keras's softmax from a closure or an attribute, the call
-is not redirected. `_calls_softmax` follows calls only within one module. Globals are read at every call, because a
-module may assign them later. A context variable stores the softmax layer, because layers of one class share the
-functions, and several threads may call them. If a call never reaches the softmax layer, the attention does not sample,
-and `SwappedSoftmaxAttention` warns. The tests are tests/test_softmax_swaps.py and, for all backbones of KerasHub,
-tests/test_hub_models.py.
+Only globals are replaced. A softmax that an attention layer reads from a closure or an attribute is not redirected, and
+`_calls_softmax` follows calls only within one module. If a call never reaches the softmax layer, the attention does not
+sample, and `SwappedSoftmaxAttention` warns. The tests are tests/test_softmax_swaps.py and, for all backbones of
+KerasHub, tests/test_hub_models.py.
 """
 
 import contextvars
@@ -29,10 +27,10 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-# Name of the softmax layer that the conversion adds to an attention layer without a softmax layer.
+# Attribute of the softmax layer that the conversion adds.
 SOFTMAX_NAME = "drawn_softmax"
 _NAMES = {"softmax", "dot_product_attention"}
-# The softmax layer that the copied functions call. It is `None` unless this thread is calling an attention layer.
+# The softmax layer that the copied functions call. All layers of a class share the functions, in all threads.
 _SUBSTITUTE = contextvars.ContextVar("substitute_softmax", default=None)
 
 
@@ -51,7 +49,7 @@ def non_keras_functions(layer_class):
 
 
 def _softmax(x, axis=-1):
-    # Only redirect a softmax that can be attention: over the last axis (the keys) of an input with two or more axes.
+    # Only a softmax over the last axis of two or more axes can be attention.
     if axis not in (-1, len(x.shape) - 1) or len(x.shape) < 2:
         return ops.softmax(x, axis)
     return ops.cast(_SUBSTITUTE.get()(x), x.dtype)
@@ -68,7 +66,7 @@ def _dot_product_attention(
     flash_attention=None,
     attn_logits_soft_cap=None,
 ):
-    """Compute `keras.ops.dot_product_attention` without a fused kernel, because a fused kernel returns no weights."""
+    """Compute `keras.ops.dot_product_attention` without a fused kernel."""
     key, value = (ops.repeat(x, query.shape[2] // x.shape[2], axis=2) for x in (key, value))
     logits = ops.cast(ops.einsum("btnh,bsnh->bnts", query, key), "float32")
     logits *= query.shape[-1] ** -0.5 if scale is None else ops.cast(scale, "float32")
@@ -92,7 +90,6 @@ _REPLACEMENTS = {
 
 
 def _replacement(x):
-    """Return a redirected version of a Keras module or a function that calls softmax, and other objects unchanged."""
     if _is_keras_module(x):
         return _Module(x)
     if _is_replaced(x):
@@ -101,8 +98,6 @@ def _replacement(x):
 
 
 class _Module:
-    """Wraps a Keras module, and replaces the functions that are in `_REPLACEMENTS`."""
-
     def __init__(self, module):
         self._module = module
 
@@ -130,8 +125,7 @@ def _is_keras_function(function):
 
 @functools.cache
 def _calls_softmax(function, callers=()):
-    """Return whether a function calls Keras's softmax, directly or through other functions of its module. `callers`
-    are the functions already being checked, which are not checked again."""
+    """Return whether a function calls Keras's softmax, also through other functions of one module."""
     if _is_keras_function(function):
         return False
     names = names_in(function.__code__)
@@ -152,7 +146,7 @@ def _with_replaced_globals(function):
 
     @functools.wraps(function)
     def redirected(*arguments, **options):
-        # The module may have changed its globals since the last call.
+        # The module may have assigned its globals since the last call.
         new_globals.update({**values, **{name: _replacement(values[name]) for name in names if name in values}})
         return copied(*arguments, **options)
 

@@ -14,11 +14,10 @@ from keras_vattn.layers.stochastic_softmax import StochasticSoftmax
 from keras_vattn.support import keras_private
 from keras_vattn.support.masks import both
 
-# A key counts as masked if its logit is lower than the query's maximum logit by more than this difference.
+# A key is masked if its logit is lower than the maximum logit of the query by more than this number.
 HIDDEN_GAP = 5e3
 _KEY_PROJECTION = re.compile("_?(key|key_dense|key_proj|key_projector|k|k_dense|k_proj)")
 _HEAD_COUNTS = ("num_key_value_heads", "num_heads", "num_attention_heads", "heads")
-# While a thread calls a converted attention layer, this list collects the keys that the layer projects.
 _KEYS = contextvars.ContextVar("projected_keys", default=None)
 
 
@@ -38,24 +37,26 @@ class SwappedSoftmax(StochasticSoftmax, keras.layers.Softmax):
         if self.reads_keys:
             key = self._projected_keys(inputs)
         if self.reads_keys and key is None:
-            # The call has a cache, whose keys the prior cannot read. Only inference uses a cache, so no KL is needed.
+            # The prior cannot read cached keys. Only inference uses a cache, so no KL is needed.
             weights, _ = self.draw_weights(self._score(inputs, mask, None, None), training)
         else:
             weights = super().call(inputs, mask, posterior_logits, key, training)
         if mask is not None:
             return weights
-        # If all keys of a query are masked by an additive mask, use the weights of the original softmax.
+        # If an additive mask masks all keys, use the weights of the original softmax.
         empty = ops.all(weights == 0.0, axis=-1, keepdims=True)
         return ops.where(empty, ops.cast(tf.nn.softmax(inputs), weights.dtype), weights)
 
     def _is_unmasked(self, inputs):
-        # In half precision some models mask keys by adding -1e4 to their logits.
+        # Some models mask keys by adding -1e4 to the logits in half precision.
         hidden = inputs < ops.max(inputs, axis=-1, keepdims=True) - HIDDEN_GAP
         return both(super()._is_unmasked(inputs), ops.logical_not(hidden))
 
     def _projected_keys(self, logits):
-        """Return the projected keys for the prior, without rotary embedding, or `None` in a call with a cache. For
-        logits of rank 5, the shape is (B, G, 1, S, D). Otherwise it is (B, H, S, D), with equal keys in a group."""
+        """Return the projected keys, or `None` in a call with a cache.
+
+        The shape is (B, G, 1, S, D) for logits of rank 5. Otherwise, the shape is (B, H, S, D).
+        """
         if not _KEYS.get():
             return None
         key = _KEYS.get()[0]
@@ -68,13 +69,13 @@ class SwappedSoftmaxAttention:
     """Mixin for converted attention layers that compute their weights with a `SwappedSoftmax`."""
 
     def __call__(self, *arguments, **options):
-        # With a cache, do not collect keys. The prior cannot read cached keys, because they contain rotary embeddings.
+        # The prior cannot read cached keys, because they contain rotary embeddings.
         token = _KEYS.set([] if options.get("cache") is None else None)
         try:
             result = super().__call__(*arguments, **options)
         finally:
             _KEYS.reset(token)
-        # With symbolic inputs, Keras may compute only output shapes. In this case, it does not call the softmax.
+        # With symbolic inputs, Keras may not call the softmax.
         is_symbolic = any(isinstance(x, keras.KerasTensor) for x in keras.tree.flatten((arguments, options)))
         if not softmax_of(self).was_called and not is_symbolic:
             warnings.warn(
@@ -86,7 +87,7 @@ class SwappedSoftmaxAttention:
 
 
 def swap_softmax(layer):
-    """Return the softmax sublayer of a layer, converted to `SwappedSoftmax`. If the layer has none, create it first."""
+    """Return the softmax sublayer of a layer, converted to `SwappedSoftmax`, or a new softmax sublayer."""
     softmax = softmax_of(layer)
     if softmax is None:
         softmax = keras.layers.Softmax(dtype="float32", name="softmax")
@@ -94,7 +95,7 @@ def swap_softmax(layer):
             setattr(layer, SOFTMAX_NAME, softmax)
     options = {"name": softmax.name, "dtype": softmax.dtype_policy, "trainable": layer.trainable}
     softmax.__class__ = SwappedSoftmax
-    # Run Keras's `__init__` again: it reads the signature of `call`, which differs in `SwappedSoftmax`.
+    # Keras's `__init__` reads the signature of `call`, which has changed.
     keras.layers.Softmax.__init__(softmax, **options)
     return softmax
 
@@ -105,7 +106,7 @@ def softmax_of(layer):
         return vars(layer)[SOFTMAX_NAME]
     candidates = [x for x in vars(layer).values() if isinstance(x, keras.layers.Softmax)]
     if isinstance(layer, keras.layers.MultiHeadAttention):
-        # If dropout is 0, Keras's methods may not use the softmax layer. Accept this layer only if a subclass calls it.
+        # Keras's own methods may bypass their softmax layer, so a subclass must call this layer.
         names = {name for x in non_keras_functions(type(layer)).values() for name in names_in(x.__code__)}
         is_called = any(name.startswith("_") and "softmax" in name for name in names)
         return candidates[0] if candidates and is_called else None
@@ -121,7 +122,7 @@ def key_projection(layer):
     sublayers = {name: x for name, x in vars(layer).items() if isinstance(x, keras.Layer)}
     projections = [x for name, x in sublayers.items() if _KEY_PROJECTION.fullmatch(name)]
     num_heads = [getattr(layer, name) for name in _HEAD_COUNTS if hasattr(layer, name)]
-    # Reject layers with sinks. A sink is an additional input of the softmax. It has no key for the contextual prior.
+    # A sink is an additional logit of the softmax. It has no key that the prior could read.
     if len(projections) == 1 and not hasattr(layer, "sinks"):
         input_shape = projections[0].get_build_config()["input_shape"]
         *_, heads, width = output_shape = projections[0].compute_output_shape(input_shape)
@@ -137,7 +138,7 @@ def key_projection(layer):
 
 
 def store_keys(layer, softmax):
-    """Make an attention layer store its projected keys. `softmax` computes the prior from the stored keys."""
+    """Make an attention layer store its projected keys for the prior of `softmax`."""
     projection, softmax.key_shape = key_projection(layer)
     projection.__class__ = _storing_class(type(projection))
 

@@ -46,8 +46,7 @@ def to_deterministic(model):
 
 
 def original_weights(model):
-    """Return the weights of a converted model that the original model also has, in the same order: all weights except
-    those of priors and LoRA."""
+    """Return the weights of a converted model that the original also has: all except weights of priors and LoRA."""
     added = {id(weight) for layer in _added_layers(model) for weight in layer.weights}
     for layer in keras_private.flatten_layers(model):
         if getattr(layer, "lora_enabled", False):
@@ -56,14 +55,13 @@ def original_weights(model):
 
 
 def _original(entry):
-    """Return the original config if `entry` is the config of a converted layer, and otherwise `entry`."""
     if entry.get("registered_name") != REGISTERED_NAME:
         return entry
-    # A functional model stores the name and the inputs of a layer outside of its config, so add them again.
+    # A functional model stores these two entries outside of the config of the layer.
     return entry["config"]["original"] | {key: entry[key] for key in ("name", "inbound_nodes") if key in entry}
 
 
 def _added_layers(model):
-    """Return the layers that the conversion added: priors, and softmax layers that replace calls of `ops.softmax`."""
+    """Return the layers that the conversion added."""
     priors = [x.alignment_prior for x in converted_drawing_layers(model) if x.alignment_prior is not None]
     return [*priors, *(vars(x)[SOFTMAX_NAME] for x in keras_private.flatten_layers(model) if SOFTMAX_NAME in vars(x))]

@@ -21,36 +21,39 @@ def beam_search(
 ):
     """Decode a batch by beam search with a length penalty, in a TensorFlow graph.
 
-    In the formula, |y| is the number of words of a sentence y, including the end-of-sentence token, and a is the length
-    penalty of Wu et al. 2016 (eq. 14). A finished sentence stays in the beam until better sentences replace it. With
-    one beam, the search is greedy decoding. The search ends when no unfinished sentence can enter the results, or at
-    `max_length`. Sentences that are truncated at `max_length` rank after all finished sentences.
+    In the formula, |y| is the number of words of a sentence y, including the end-of-sentence token. The exponent a is
+    `length_penalty` (Wu et al. 2016, eq. 14). With one beam, the search is greedy decoding. The search ends when no
+    unfinished sentence can enter the results, or at `max_length`. Sentences that are truncated at `max_length` rank
+    after all finished sentences.
 
     Formula:
         "score"(y) = (log p(y)) / (((5 + abs(y)) / 6)^a)
 
     Args:
-        step: Function of ids (N,), the state and the position (a scalar). It returns logits or log-probabilities (N,
-            V), the next state, and a dictionary of (N, ...) tensors to store for every step, such as attention weights.
-            N is B times `num_beams`. If `step` reads other tensors (B, ...), such as a memory, repeat their rows
-            `num_beams` times: `decoder.prepare_memory(tf.repeat(memory, num_beams, axis=0))`.
+        step: Function of ids (N,), the state and the position (a scalar), where N is B times `num_beams`. It returns
+            logits or log-probabilities (N, V) of the V words, the next state, and a dictionary of (N, ...) tensors to
+            store for every step, such as attention weights. If `step` reads other tensors (B, ...), such as a memory,
+            repeat their rows: `decoder.prepare_memory(tf.repeat(memory, num_beams, axis=0))`.
         state: Initial state, a structure of tensors (B, ...). `beam_search` repeats the tensors for the beams. `step`
             must not change their shapes or dtypes.
         start_ids: First input word of each sentence, (B,) int32.
         end_id: Id of the end-of-sentence token.
         max_length: Maximum number of words, including the end-of-sentence token.
-        num_beams: Number of beams, K.
+        num_beams: Number of beams.
         num_results: Number of sentences to return per example, at most `num_beams`. Defaults to 1.
         length_penalty: The exponent a in the formula, at least 0. Defaults to 0.0.
-        forbidden_ids: Ids that are never chosen, for instance those of padding and unknown words. The probabilities of
-            the other words are not renormalised, so log p(y) is the log-probability under the model. Defaults to `()`.
+        forbidden_ids: Ids that are never chosen, for instance of padding and unknown words. The probabilities of the
+            other words are not renormalised. Defaults to `()`.
 
     Returns:
-        A dictionary with the best R = `num_results` sentences of each example, the best sentence first: `"ids"` (B, R,
-        max_length) int32, 0 after the end; `"lengths"` (B, R) int32, including the end-of-sentence token;
-        `"log_probabilities"` (B, R) float32, log p(y) in nats; `"scores"` (B, R) float32; and the tensors that `step`
-        returned, (B, R, max_length, ...), 0 after the last word. If there are fewer than R sentences, for instance
-        because all logits are -inf, the missing results have length 0 and score -inf.
+        A dictionary with the best R = `num_results` sentences of each example, the best sentence first. A missing
+        sentence has length 0 and score -inf.
+
+        - `"ids"`: int32 (B, R, max_length), 0 after the end.
+        - `"lengths"`: int32 (B, R), including the end-of-sentence token.
+        - `"log_probabilities"`: float32 (B, R), log p(y) in nats.
+        - `"scores"`: float32 (B, R).
+        - The tensors that `step` returned, (B, R, max_length, ...), 0 after the last word.
 
     Raises:
         ValueError: If an option is out of range, or if `step` returns a tensor with the name of a result, such as
@@ -90,7 +93,7 @@ def beam_search(
         )
         vocabulary_size = logits.shape[-1]
         logits = tf.cast(logits, tf.float32)
-        # If all logits are -inf, `log_softmax` returns NaN, so use `DEAD` instead.
+        # `log_softmax` would return NaN if all logits are -inf.
         log_words = tf.where(allows_no_word(logits)[:, None], DEAD, tf.nn.log_softmax(logits))
         log_words = tf.reshape(log_words, [batch_size, num_beams, vocabulary_size])
         log_words = exclude_words(log_words, forbidden_ids)
@@ -118,7 +121,7 @@ def beam_search(
     }
     last_divisor = _divisor(max_length, length_penalty)
     num_steps, beams, arrays, _ = tf.while_loop(
-        # Run at least one step, because the arrays of an empty batch would otherwise have no shape.
+        # Without a first step, the arrays of an empty batch would have no shape.
         lambda position, beams, *_: (position == 0) | _may_change(beams, num_results, last_divisor),
         body,
         (tf.constant(0), _first_beams(start_ids, num_beams), arrays, flat_state),
@@ -128,24 +131,22 @@ def beam_search(
 
 
 def _divisor(length, length_penalty):
-    """Return ((5 + length) / 6)^length_penalty. The score is log p(y) divided by this number."""
     return ((5.0 + tf.cast(length, tf.float32)) / 6.0) ** length_penalty
 
 
 def _may_change(beams, num_results, last_divisor):
-    """Return whether an unfinished sentence may still become one of the results."""
     ended = tf.where(beams["ended"], beams["scores"], DEAD)
     threshold = tf.math.top_k(ended, num_results).values[:, -1:]
-    # Upper bound of the final score: log p(y) <= 0 cannot increase, and `last_divisor` is the largest divisor.
+    # Upper bound of the final score: log-probabilities never rise, and `last_divisor` is the largest divisor.
     bound = beams["log_probabilities"] / last_divisor
     return tf.reduce_any(~beams["ended"] & (bound > threshold) & (beams["log_probabilities"] > 0.5 * DEAD))
 
 
 def _first_beams(start_ids, num_beams):
-    """Return the initial state of the K beams, a dictionary of tensors (B, K)."""
+    """Return the initial beams, a dictionary of tensors (B, num_beams)."""
     ids = tf.repeat(start_ids[:, None], num_beams, axis=1)
     zeros = tf.zeros_like(ids, tf.float32)
-    # All beams start with the same empty sentence, so extend only the first beam.
+    # All beams start with the same empty sentence. Without `DEAD`, they would stay equal.
     first_beam_only = tf.where(tf.range(num_beams) == 0, zeros, DEAD)
     return {
         "ids": ids,
@@ -157,9 +158,8 @@ def _first_beams(start_ids, num_beams):
 
 
 def _extend(beams, log_words, length_penalty, end_id):
-    """Extend every beam with each of its C most probable next words. Return a dictionary of tensors (B, K, C)."""
+    """Return the K beams, each with its C most probable next words, a dictionary of tensors (B, K, C)."""
     count = min(beams["ids"].shape[1], log_words.shape[-1])
-    # At most K extensions of one beam can be among the K best extensions.
     log_chosen, ids = tf.math.top_k(log_words, count)
     # The only extension of a finished beam is the beam itself.
     ended = beams["ended"][..., None]
@@ -177,7 +177,7 @@ def _extend(beams, log_words, length_penalty, end_id):
 
 
 def _best(extended, num_beams):
-    """Return the K best extended beams and the indices of their parents, (B, K)."""
+    """Return the best extended beams and the indices of their parents, (B, num_beams)."""
     shape = tf.shape(extended["scores"])
     flat = {name: tf.reshape(x, [shape[0], -1]) for name, x in extended.items()}
     _, index = tf.math.top_k(flat["scores"], num_beams)
@@ -189,10 +189,8 @@ def _best(extended, num_beams):
 
 
 def _results(beams, arrays, num_steps, num_results, max_length, entry_structure):
-    """Return the results of `beam_search`. To find the words and stored tensors of a result, start at its last beam and
-    go back from each beam to its parent."""
     dead = beams["log_probabilities"] <= 0.5 * DEAD
-    # Sort finished beams first, and dead beams, which contain no sentence, last.
+    # Dead beams contain no sentence.
     rank = tf.where(dead, 0, tf.where(beams["ended"], 2, 1))
     order = tf.argsort(beams["scores"], direction="DESCENDING", stable=True)
     order = tf.gather(
@@ -201,10 +199,10 @@ def _results(beams, arrays, num_steps, num_results, max_length, entry_structure)
     chosen = {name: tf.gather(x, order, batch_dims=1) for name, x in beams.items()}
     dead = tf.gather(dead, order, batch_dims=1)
     lengths = tf.where(dead, 0, chosen["lengths"])
-    # `parents` is undefined for steps after the end of the loop. In these steps, make each beam its own parent.
+    # The array has no values for steps after the loop.
     positions = tf.range(max_length)[:, None, None]
     parents = tf.where(positions < num_steps, arrays["parents"].stack(), tf.range(beams["ids"].shape[1]))
-    # `before[t]` and `after[t]`, (B, R): for each result, the index of its beam before and after step t.
+    # `before[t]` and `after[t]`, (B, R): index of the beam of each result before and after step t.
     before = tf.scan(lambda beam, parents: tf.gather(parents, beam, batch_dims=1), parents, order, reverse=True)
     after = tf.concat([before[1:], order[None]], axis=0)
     is_within_length = positions < lengths

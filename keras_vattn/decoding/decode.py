@@ -7,7 +7,7 @@ from keras_vattn.support.ids import as_integers
 from keras_vattn.support.loop import trace
 from keras_vattn.support.validation import positive_integer
 
-# Log-probability of words that are never chosen; -inf would lead to NaN.
+# Log-probability of words that are never chosen. With -inf, results would be NaN.
 DEAD = -1e30
 
 
@@ -23,14 +23,16 @@ def decode(step, state, start_ids, end_id, max_length, sampler, forbidden_ids=()
         max_length: Maximum number of words, including the end-of-sentence token: a positive integer or scalar tensor.
         sampler: A `GreedySampler`, a `RandomSampler`, or a function that returns ids (B,) from logits (B, V) and the
             position.
-        forbidden_ids: Ids that are never chosen, for instance those of padding and unknown words. The probabilities of
-            the other words are not renormalised: log p remains the log-probability under the model. Defaults to `()`.
+        forbidden_ids: Ids that are never chosen, for instance of padding and unknown words. The probabilities of the
+            other words are not renormalised. Defaults to `()`.
 
     Returns:
-        A dictionary. `"ids"`, (B, max_length) int32, is 0 after the end of the sentence. `"lengths"` is (B,) int32.
-        `"log_probabilities"`, (B,) float32, is the sum of log p of the chosen words, in nats. The other entries are the
-        tensors from `step`, (B, max_length, ...), 0 after the last step. Ids and lengths include any end-of-sentence
-        token. If no word is allowed at some step, the sentence has length 0 and log-probability -inf.
+        A dictionary. If no word is allowed at some step, the sentence has length 0 and log-probability -inf.
+
+        - `"ids"`: int32 (B, max_length), including the end-of-sentence token, and 0 after the end.
+        - `"lengths"`: int32 (B,), including the end-of-sentence token.
+        - `"log_probabilities"`: float32 (B,), log-probability of the sentence in nats.
+        - The tensors that `step` returned, (B, max_length, ...), 0 after the last step.
 
     Raises:
         ValueError: If `max_length` is not positive, or if `step` returns a tensor with the name of a result, such as
@@ -86,14 +88,14 @@ def decode(step, state, start_ids, end_id, max_length, sampler, forbidden_ids=()
         tree.flatten(state),
     )
     position, _, _, dead, lengths, log_probabilities, arrays, _ = tf.while_loop(
-        # Run at least one step, because the arrays of an empty batch would otherwise have no shape.
+        # Without a first step, the arrays of an empty batch would have no shape.
         lambda position, ids, finished, *_: (position == 0) | ~tf.reduce_all(finished),
         body,
         loop_variables,
         maximum_iterations=max_length,
     )
 
-    # If the loop ends before `max_length`, the values of the remaining steps are undefined, so set these values to 0.
+    # If the loop ends before `max_length`, the arrays have no values for the remaining steps.
     def zero_after_end(array):
         x = ops.swapaxes(array.stack(), 0, 1)
         condition = tf.range(max_length) < position
@@ -157,16 +159,17 @@ def allows_no_word(logits):
 
 
 def exclude_words(log_words, forbidden_ids):
-    """Set the logits or log-probabilities (..., V) of the forbidden words to `DEAD`, so that decoding avoids them."""
+    """Return logits or log-probabilities (..., V) with `DEAD` for forbidden words."""
     if not len(forbidden_ids):
         return log_words
-    # NumPy computes the mask once, as a constant of the graph.
     return tf.where(np.isin(np.arange(log_words.shape[-1]), forbidden_ids), DEAD, log_words)
 
 
 def trace_entries(step, ids_shape, state, results):
-    """Return the structure of the tensors that `step` stores, and a TensorSpec for each tensor. Raises ValueError if
-    the name of a tensor is in `results`."""
+    """Return the structure of the tensors that `step` stores, and a list of their TensorSpecs.
+
+    Raise ValueError if the name of a tensor is in `results`.
+    """
     structure, specs = trace(
         lambda ids, state: step(ids, state, tf.constant(0))[2],
         tf.TensorSpec(ids_shape, tf.int32),

@@ -28,7 +28,7 @@ class RandomSampler:
     Args:
         seed: Integer, or int32 tensor of shape () or (2,). The same seed gives the same words.
         temperature: Positive number or scalar tensor that divides the logits. Defaults to 1.0.
-        top_k: Number of words to draw from, a positive integer, or `None` for all words. Defaults to `None`.
+        top_k: Number of the most probable words to draw from, or `None` for all words. Defaults to `None`.
         top_p: Minimum total probability of the nucleus, in (0, 1], or `None` for all words. Defaults to `None`.
 
     Raises:
@@ -59,11 +59,11 @@ class RandomSampler:
         return tf.argmax(logits + noise, axis=-1, output_type=tf.int32)
 
     def restrict(self, logits):
-        """Replace the logits of excluded words with the most negative finite number."""
+        """Return logits in which excluded words have the most negative finite number."""
         if self.top_k is None and self.top_p is None:
             return logits
         order = tf.argsort(logits, axis=-1, direction="DESCENDING", stable=True)
-        # Compare ranks, because a threshold would also allow every word with the same logit as the last allowed word.
+        # A threshold on logits would also allow words with the same logit as the last allowed word.
         rank = tf.argsort(order, axis=-1)
         is_allowed = tf.ones_like(rank, tf.bool)
         if self.top_k is not None:

@@ -7,8 +7,9 @@ from keras import config, tree, utils
 
 
 def input_batches(model, inputs, batch_size):
-    """Yield each batch of a model's inputs, together with its `tf.TensorSpec`s. In a spec, the size of the batch axis
-    is `None`. Other axes have size `None` if their size has differed between the batches so far.
+    """Yield each batch of a model's inputs with its structure of `tf.TensorSpec`s.
+
+    In a spec, the batch axis has size `None`. So does an axis whose size differed between the batches so far.
 
     Args:
         model: A `keras.Model` or layer.
@@ -43,7 +44,7 @@ def repeated(inputs, count):
 def _dataset_batches(dataset):
     spec = tree.map_structure(_any_rows, utils.unpack_x_y_sample_weight(dataset.element_spec)[0])
     options = tf.data.Options()
-    # With autotuning, a dataset ends only at the next tuning step, which can double the time for a short dataset.
+    # Autotuning can double the time that a short dataset takes.
     options.autotune.enabled = False
     for batch in dataset.with_options(options):
         yield utils.unpack_x_y_sample_weight(batch)[0], spec
@@ -74,7 +75,7 @@ def _array_batches(arrays, batch_size):
 
 
 def _preprocessed(model, inputs):
-    """Return the inputs of the model. If they are strings, the KerasHub task preprocesses them, as in `predict`."""
+    """Return the inputs of the model. A KerasHub task preprocesses strings."""
     is_dataset = isinstance(inputs, tf.data.Dataset)
     leaves = tree.flatten(utils.unpack_x_y_sample_weight(inputs.element_spec)[0] if is_dataset else inputs)
     has_text = any(isinstance(x, (str, bytes)) for x in leaves)
@@ -108,7 +109,7 @@ def _arrays(inputs):
 
 def _as_array(x):
     x = np.asarray(x)
-    # `predict` casts in the same way.
+    # `predict` casts floats in the same way.
     return x.astype(config.floatx()) if np.issubdtype(x.dtype, np.floating) else x
 
 

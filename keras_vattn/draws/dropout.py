@@ -1,8 +1,7 @@
 """Find the layers of a model that have dropout, and apply dropout at inference if it is requested.
 
-`keras_vattn.Sampler` requests dropout. Layers of this library read the request in their method `draw_seeds`. Keras has
-no public way to set the argument `training` of an inner layer, so `follow_requests` permanently replaces the `call` of
-a Keras layer. During a request for the layer, the new `call` passes the requested `training` to the original `call`.
+Layers of this library read a request in their method `draw_seeds`. For a Keras layer, `follow_requests` permanently
+replaces the method `call`. During a request, the new `call` passes the requested `training` to the original `call`.
 """
 
 import functools
@@ -17,9 +16,9 @@ RATE_NAMES = ("rate", "dropout", "recurrent_dropout", "feature_dropout", "dropou
 
 
 def has_dropout(layer):
-    """Return whether a layer has dropout. The check includes the `cell` of a layer and the `parts()` of a decoder."""
+    """Return whether a layer, its `cell`, or a layer in the `parts()` of a decoder has a dropout rate above 0."""
     owners = [layer, getattr(layer, "cell", None)]
-    # With query chunks, an attention layer generates dropout masks itself, instead of calling a dropout layer.
+    # With query chunks, an attention layer generates dropout masks without a dropout sublayer.
     has_chunks = getattr(layer, "query_chunk_size", None) is not None
     owners = [x for x in owners if isinstance(x, keras.Layer) and (_has_generator(x) or has_chunks)]
     if hasattr(layer, "draw_noise") and hasattr(layer, "parts"):
@@ -30,7 +29,7 @@ def has_dropout(layer):
 
 def has_unknown_rate(layer):
     """Return whether a layer may have a dropout rate in an attribute that `RATE_NAMES` does not list."""
-    # The seed generator of a stochastic layer (`noise_seed`) or a decoder (`draw_noise`) does not imply dropout.
+    # Stochastic layers (`noise_seed`) and decoders (`draw_noise`) have a seed generator even without dropout.
     has_known_attribute = any(hasattr(layer, name) for name in ("noise_seed", "draw_noise", *RATE_NAMES))
     return _has_generator(layer) and not has_known_attribute
 
@@ -49,7 +48,7 @@ def follow_requests(layer):
     instance_call = vars(layer).get("call")
 
     def call(*args, **kwargs):
-        # Look up the class of the layer at each call, because `to_bayesian` replaces this class.
+        # Read `type(layer)` at each call: `to_bayesian` may change the class of the layer later.
         original = instance_call or functools.partial(type(layer).call, layer)
         training = training_requested(layer)
         if training is None:

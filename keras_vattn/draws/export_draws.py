@@ -14,7 +14,7 @@ from keras_vattn.support.validation import one_of, positive_integer, positive_nu
 
 OUTPUTS = ("probabilities", "logits", "values")
 _ERROR = 'the outputs are not probabilities: export with outputs="logits" or outputs="values"'
-# Keras's default names of inputs. The suffix depends on the layers that the process created earlier.
+# Keras's default names of inputs. Their numbers differ between processes.
 _AUTOMATIC = re.compile(r"(keras_tensor|input_layer)(_\d+)?")
 
 
@@ -34,7 +34,8 @@ def export_draws(
 
     A draw is one pass through the model with random noise. The signature `serving_default` takes the inputs of the
     model by name, and `seed`, an int32 scalar. To load the SavedModel, you need TensorFlow but not this library. The
-    same batch and seed give the same results. The results for an example also depend on the rest of its batch.
+    same batch and seed give the same results. The results for an example also depend on the other
+    examples of its batch.
 
     For a KerasHub task with a tokenizer, the input is a vector of strings, `texts`. The graph contains the
     preprocessor, so import tensorflow_text before you load the SavedModel. To export the task without the preprocessor,
@@ -44,11 +45,11 @@ def export_draws(
         model: A built `keras.Model` with one output.
         path: Folder of the SavedModel.
         num_samples: Number of draws per request. Defaults to 20.
-        outputs: Type of the model's output: `"probabilities"` over the last axis, `"logits"` (as in a KerasHub task
-            without an activation) or `"values"`. For probabilities and logits, the signature returns the `mean`
-            probabilities (B, ..., C), `entropy` and `mutual_information` (B, ...) in nats, as in `keras_vattn.metrics`.
-            For values it returns `mean` and `sd` (standard deviation over draws), (B, ...). The export and each request
-            check that probabilities sum to 1. Defaults to `"probabilities"`.
+        outputs: Type of the model's output: `"probabilities"` or `"logits"` of C classes (the last axis), or
+            `"values"`. A KerasHub task without an activation returns logits. For probabilities and logits, the
+            signature returns `mean`, the mean probabilities (B, ..., C), and `entropy` and `mutual_information`, (B,
+            ...), in nats. For values, it returns `mean` and `sd`, the standard deviation over draws, (B, ...). The
+            export and each request check that probabilities sum to 1. Defaults to `"probabilities"`.
         temperature: Number by which the logits are divided, for instance from `keras_vattn.metrics.fit_temperature`.
             Only for `outputs="logits"`. Defaults to 1.0.
         dropout: Whether layers apply dropout, as in `keras_vattn.posterior_predictive`. Defaults to `False`.
@@ -56,15 +57,15 @@ def export_draws(
         max_rows: Maximum number of rows (examples times draws) in one call of the model. A call computes at least one
             draw of the whole batch. Defaults to 256.
         input_signature: `tf.TensorSpec`s with names, in the structure of the inputs of the model or its preprocessor.
-            Required for a subclass of `keras.Model`, or if the preprocessor is a function. Also pass it to rename
-            inputs, or for pairs of texts (a tuple). Defaults to the inputs of the model; a single unnamed input gets
+            It is required for a subclass of `keras.Model`, and for a preprocessor that is a function. It can rename
+            inputs. For pairs of texts, pass a tuple. Defaults to the inputs of the model. A single unnamed input gets
             the name `inputs`.
         preprocessor: Layer or function that computes the inputs of the model, such as a KerasHub preprocessor for a
             model that is not a task. Defaults to the preprocessor of a task.
 
     Raises:
-        ValueError: If the model is not built or has no random layer, if an input has no unique name, if `outputs` is
-            unknown or does not match the model, or if `temperature` is set without logits.
+        ValueError: If the model is not built, or has no random layer. If an input has no unique name. If `outputs` is
+            unknown, or does not match the model. If `temperature` is set without logits.
 
     Example:
 
@@ -87,7 +88,7 @@ def export_draws(
         raise ValueError(f'`temperature` requires logits. Received: temperature={temperature}, outputs="{outputs}"')
     if not model.built:
         raise ValueError(f"`export_draws` needs a built model: call the model once. Received: {model.name}.built=False")
-    # If the model is functional, its outputs are known: check their number before the model is traced.
+    # Fail before tracing if a functional model has several outputs.
     _single_output(getattr(model, "outputs", None) or [None])
     preprocessor = getattr(model, "preprocessor", None) if preprocessor is None else preprocessor
     structure, specs = _signature(model, preprocessor, input_signature)
@@ -117,10 +118,7 @@ def export_draws(
 
 
 def _resources(model, preprocessor):
-    """Return the lookup tables and asset files of a model and a preprocessor, so that the SavedModel includes them.
-
-    TensorFlow does not track objects that only functions, methods or `functools.partial` objects refer to.
-    """
+    """Return the lookup tables and asset files that a model and a preprocessor use."""
     resources = tf.saved_model.experimental.TrackableResource, tf.saved_model.Asset
     sources, pending = {id(model): model}, [preprocessor]
     while pending:
@@ -134,7 +132,7 @@ def _resources(model, preprocessor):
 
 
 def _referenced_objects(function):
-    """Return the objects that a function, method or partial call references, except functions of other modules."""
+    """Return the objects that a function references, except functions of other modules."""
     if isinstance(function, functools.partial):
         return [function.func, *function.args, *function.keywords.values()]
     if inspect.ismethod(function):
@@ -155,7 +153,7 @@ def _check_probabilities(function, specs):
     try:
         function(seed=tf.constant(0), **ones)
     except tf.errors.OpError as error:
-        # Ignore other errors: the model may reject ones. Compare only up to the colon: TensorFlow escapes quotes.
+        # A model may reject the row of ones, so ignore other errors. Compare no quotes, which TensorFlow escapes.
         if _ERROR.partition(":")[0] in str(error):
             raise ValueError(f'{_ERROR}. Received: outputs="probabilities"') from None
 
@@ -170,7 +168,7 @@ def _single_output(outputs):
 
 
 def _signature(model, preprocessor, structure):
-    """Return the structure of the inputs, and a dictionary from input names to `tf.TensorSpec`s, in the same order."""
+    """Return the structure of the inputs, and a dictionary from input names to `tf.TensorSpec`s."""
     if structure is None:
         if getattr(preprocessor, "tokenizer", None) is not None:
             structure = tf.TensorSpec([None], tf.string, "texts")

@@ -13,37 +13,35 @@ from keras_vattn.draws.request import Draws, current_requests, requested
 from keras_vattn.draws.stochastic_layers import drawing_layers
 from keras_vattn.support import keras_private
 
-# Lock for reading and replacing compiled functions. No thread holds it while it traces or runs a function.
+# Guards the compiled functions of all models. Release the lock before you trace or run a function.
 _LOCK = threading.Lock()
 
 
 @contextlib.contextmanager
 def posterior_draws(model, seed=None, temperature=None):
-    """Make all stochastic layers of a model sample from their posterior at inference, as in training, without dropout.
+    """Make the stochastic layers of a model sample at inference, as in training, but without dropout.
 
-    The context applies only to the thread or coroutine that enters it. Inside it, the layers sample in every call. They
-    also sample in `predict`, `evaluate` and the validation of `fit`, for the model and its inner models. Contexts can
-    be nested, and can exit in any order. A call uses the innermost open context; `predict` and `evaluate` use the
-    innermost open context of their model. If you call `compile` inside a context, enter a new context before `predict`
-    or `evaluate`.
+    Inside the context, the layers sample in every call. They also sample in `predict`, `evaluate` and the validation of
+    `fit`, for the model and its inner models. To make `predict` sample, pass the model, not one of its layers.
 
-    The replica threads of `tf.distribute` do not inherit the context, so enter it inside the function that
-    `strategy.run` runs. `predict` and `evaluate` of a model with several replicas raise ValueError.
-
-    Your own `tf.function` samples in every thread if it was traced inside the context, and in no thread if it was
-    traced outside. The same rule applies to `predict` and `evaluate` of a second model that shares layers with `model`.
-    To make `predict` sample, pass the model itself to `posterior_draws`, not one of its layers.
+    - The context applies only to the thread or coroutine that enters it.
+    - Contexts can be nested, and can exit in any order. A call uses the innermost open context. `predict` and
+      `evaluate` use the innermost open context of their model.
+    - After a `compile` inside a context, enter a new context before `predict` or `evaluate`.
+    - With `tf.distribute`, enter the context inside the function that `strategy.run` runs. With several replicas,
+      `predict` and `evaluate` raise ValueError inside the context.
+    - Your own `tf.function` samples in every thread if it was traced inside the context. Otherwise, it never samples.
+      The same holds for `predict` and `evaluate` of another model that shares layers with `model`.
 
     Args:
         model: A `keras.Model` or layer.
-        seed: `None` for new noise in every call; or an integer or an int32 tensor of shape () or (2,), which may be an
-            input of a `tf.function` traced inside the context. With a seed, all calls of one layer use the same noise,
-            even two calls in one model (`keras_vattn.posterior_predictive` uses different noise). In `predict` and
-            `evaluate` the noise of a batch depends on the seed and on the number of batches since the start of the
-            context. So a second `predict` gives new noise, and a second context with the same seed repeats the noise of
-            the first context. With a seed, `predict` needs `steps_per_execution=1`.
-        temperature: Number or scalar tensor that multiplies the sigma of Gaussian layers; `None` to use the factor of
-            each layer.
+        seed: Integer or int32 tensor of shape () or (2,), or `None` for new noise in every call. With a seed, all calls
+            of one layer use the same noise, even two calls in one model. (`keras_vattn.posterior_predictive` uses
+            different noise.) In `predict` and `evaluate`, the noise of a batch depends on the seed and on the number of
+            batches since the start of the context. So a second `predict` gives new noise. A second context with the
+            same seed repeats the noise of the first context. With a seed, `predict` needs `steps_per_execution=1`.
+        temperature: Number or scalar tensor that multiplies the standard deviation of Gaussian layers. `None` uses the
+            temperature of each layer.
 
     Raises:
         ValueError: If the model has no stochastic layer, or if one of its stochastic layers is not a
@@ -103,19 +101,18 @@ class CompiledFunction:
 
     @classmethod
     def wrap(cls, model, name):
-        """Return the `CompiledFunction` that replaces the function `name` of a model. Create it if there is none."""
+        """Return the `CompiledFunction` that replaces the function `name` of a model, or a new one."""
         function = getattr(model, name)
         return function if isinstance(function, cls) else cls(model, name)
 
     def add(self, request):
-        """Add a sampling request."""
         self.functions[request] = None
         setattr(self.model, self.name, self)
 
     def remove(self, request):
-        """Remove a request. After the last request, put the original function back into the model. If this function is
-        `None`, leave `self` there: another thread may be about to call the attribute, and cannot call `None`."""
+        """Remove a request. After the last request, put the original function back into the model."""
         self.functions.pop(request, None)
+        # Keep `self` if the original function is `None`: another thread may be about to call the attribute.
         if len(self.functions) == 1 and self.functions[None] is not None:
             setattr(self.model, self.name, self.functions[None])
 
@@ -128,7 +125,6 @@ class CompiledFunction:
         return function(*arguments)
 
     def _compiled_function(self, request):
-        """Let Keras compile the function, and return it. If `request` is not `None`, the returned function samples."""
         getattr(self.model, f"make_{self.name}")(force=True)
         function = getattr(self.model, self.name)
         if len(self.functions) > 1:
@@ -145,7 +141,7 @@ class CompiledFunction:
 
 
 def _drawing_function(function, draws):
-    """Return `function` with sampling. If a seed is set, a counter of the calls gives each batch different noise."""
+    """Return `function` with sampling. If a seed is set, every call uses different noise."""
     batch = tf.Variable(-1, trainable=False, dtype="int64") if _is_seeded(draws) else None
     draws = {layer: dataclasses.replace(x, batch=batch) for layer, x in draws.items()}
 

@@ -13,33 +13,32 @@ def posterior_predictive(
     2016). Fan et al. 2020, section 4.2, use dropout in all models, and also the posterior in stochastic models.
 
     To sample attention weights, make them an output of the model: `keras.Model(model.inputs, [model.output, weights])`.
-    Set `return_attention_scores=True` in the call that computes the context. If you call the layer a second time only
-    for the weights, Keras 3.15 raises an error ("Output with path ... is not connected").
+    Set `return_attention_scores=True` in the call that computes the context. A second call of the layer, only for the
+    weights, raises an error in Keras 3.15 ("Output with path ... is not connected").
 
     With `dropout=True`, the model still runs in inference mode, so batch normalization uses its moving averages.
-    Dropout is active only in layers with a seed generator and a `rate`, `dropout`, `recurrent_dropout`,
-    `feature_dropout` or `dropout_rate` above 0, including `keras_vattn.WordDropout`. Sampling does not change any Keras
-    variable: moving averages, counts of training calls, the logged KL and seed generators stay the same.
+    Dropout is active in layers that have a seed generator, and one of these attributes above 0: `rate`, `dropout`,
+    `recurrent_dropout`, `feature_dropout`, `dropout_rate`. Sampling does not change any Keras variable.
 
-    Operations that do not depend on the noise run once per batch. All other operations run for several draws at a time,
-    up to `max_rows` rows. The noise depends on the seed, `num_samples`, `batch_size` and `max_rows`. A model runs one
-    draw at a time if its examples share noise: if a layer has `mixes_examples = True` (`GraphAttention`), or if the
-    `noise_shape` of a Keras dropout begins with 1. Set `mixes_examples = True` in your own layer if its output for an
-    example depends on other examples or on the row index.
+    The noise depends on the seed, `num_samples`, `batch_size` and `max_rows`. One call of the model computes several
+    draws, up to `max_rows` rows. If examples share noise, a call computes only one draw. They share noise if a layer
+    has `mixes_examples = True`, as `GraphAttention` has, or if the `noise_shape` of a Keras dropout begins with 1. Set
+    `mixes_examples = True` in your own layer if its output for an example depends on other examples or on the row
+    index.
 
     Every call traces the model. For repeated calls, create a `keras_vattn.Sampler`, which traces the model once.
-    `posterior_predictive` and `Sampler` are thread-safe: they do not change results in other threads.
+    `posterior_predictive` and `Sampler` are thread-safe.
 
     Args:
         model: A built `keras.Model`.
-        inputs: Array, or list or dictionary of arrays, as for `predict`; or a `tf.data.Dataset`,
-            `keras.utils.PyDataset` or generator of batches x, (x, y) or (x, y, weights). Only x is used. For a KerasHub
-            task with a preprocessor, inputs may be strings, as in `predict`: a list or array of strings, a tuple of
-            lists for pairs of segments, or a dataset.
+        inputs: Arrays, as for `predict`; or a `tf.data.Dataset`, `keras.utils.PyDataset` or generator of batches x,
+            (x, y) or (x, y, weights). Only x is used. For a KerasHub task with a preprocessor, inputs may be strings,
+            as in `predict`. If the inputs have no common first axis, as in a graph, pass a dataset and set
+            `max_rows=1`.
         num_samples: Number of draws.
         dropout: Whether layers apply dropout. Defaults to `False`.
-        seed: Integer, int32 tensor of shape () or (2,), or `None` for new noise in each call;
-            `keras.utils.set_random_seed` makes this noise reproducible. Defaults to `None`.
+        seed: Integer, int32 tensor of shape () or (2,), or `None` for new noise in each call. With `None`,
+            `keras.utils.set_random_seed` makes the noise reproducible. Defaults to `None`.
         batch_size: Number of examples per batch of arrays. Batches of other inputs are not split. Defaults to 32.
         max_rows: Memory limit: maximum number of rows (examples times draws) in one call of the model. A call computes
             at least one draw of the whole batch, so `max_rows=1` means one draw at a time. Defaults to 256.
@@ -49,10 +48,9 @@ def posterior_predictive(
         NumPy arrays (num_samples, N, ...), in the same structure as the model's outputs.
 
     Raises:
-        ValueError: If the model is not built or has no active random layer; if a number is not a positive integer; if
-            the inputs are a list of strings, but the model is not a KerasHub task with a preprocessor; if the inputs
-            are empty or differ in length (if they share no first axis, as in a graph, pass a dataset and set
-            `max_rows=1`); if an output has no batch axis, or its shape differs between batches.
+        ValueError: If the model is not built, or has no active random layer. If a number is not a positive integer. If
+            the inputs are empty or differ in length. If the inputs are a list of strings, and the model has no
+            preprocessor. If an output has no batch axis, or its shape differs between batches.
 
     Example:
 

@@ -38,12 +38,12 @@ class Draws:
 
 
 class Seeds(NamedTuple):
-    """Seeds of one call of a layer, determined once, when the call starts.
+    """Seeds of one call of a layer.
 
     Attributes:
         noise: Seed of the noise, int32 (2,), or `None` if the call uses the mean.
         dropout: Seed of the dropout masks, int32 (2,), or `None` without dropout.
-        training: Whether the call is in training mode. A warm start (`warm_start_steps`) applies only in training.
+        training: Whether the call is in training mode.
     """
 
     noise: object = None
@@ -51,7 +51,7 @@ class Seeds(NamedTuple):
     training: bool = False
 
     def fold_in(self, number):
-        """Return the seeds of the query chunk `number`. Every chunk has different seeds."""
+        """Return the seeds of the query chunk `number`."""
         noise, dropout = (None if x is None else random.fold_in(x, number) for x in self[:2])
         return Seeds(noise, dropout, self.training)
 
@@ -72,7 +72,7 @@ class Request:
 
 @contextlib.contextmanager
 def requested(draws, training=None):
-    """Activate a `Request` until the context exits, and yield it. It takes precedence over earlier requests."""
+    """Activate a `Request` until the context exits, and yield the request. It overrides earlier requests."""
     request = Request(draws, training or {})
     _REQUESTS.set((*current_requests(), request))
     try:
@@ -92,7 +92,7 @@ def _innermost(name, layer):
     return next((x[layer] for x in entries if layer in x), None)
 
 
-# The property `draws` of stochastic layers: `Draws` from the innermost request, or `None` without a request.
+# The property `draws` of stochastic layers.
 DRAWS = property(lambda layer: _innermost("draws", layer))
 
 
@@ -102,5 +102,5 @@ def reads_requests(layer):
 
 
 def training_requested(layer):
-    """Return `training` of the innermost request for a layer, or `None` if no active request includes the layer."""
+    """Return `training` of the innermost request for a layer, or `None` without a request."""
     return _innermost("training", layer)

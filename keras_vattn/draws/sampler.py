@@ -25,16 +25,16 @@ class Sampler:
     """Samples outputs of a model repeatedly, for instance in a server, without tracing the model for every call.
 
     A call takes the arguments of `keras_vattn.posterior_predictive` except `model`, `dropout` and `posterior`, and
-    returns the same arrays. The first call traces the model. Later calls retrace it if the dtype or shape of the inputs
-    changes, but not if only the number of examples changes. Every call reads the current values of the model's
-    variables, for instance the weights. If you change an attribute that is not a variable, for instance a dropout rate,
-    create a new sampler. Threads may share a sampler.
+    returns the same arrays. The first call traces the model. A new dtype or shape of the inputs retraces the model. A
+    new number of examples does not. Every call reads the current values of the model's variables, for instance the
+    weights. If you change an attribute that is not a variable, for instance a dropout rate, create a new sampler.
+    Threads may share a sampler.
 
-    To write your own endpoint, use the context manager `drawn_from(seed)`, which makes the model sample in the current
-    thread, or `draws(predict, inputs, num_samples, seed)`, which computes several samples in a graph.
+    Two methods help you write your own endpoint. `drawn_from(seed)` is a context manager in which the model samples in
+    the current thread. `draws(predict, inputs, num_samples, seed)` computes several samples in a graph.
 
     `dropout=True` permanently replaces the `call` of each Keras layer that has dropout. The new `call` applies dropout
-    in threads that request dropout; in other threads it behaves as before.
+    in threads that request dropout. In other threads, it behaves as before.
 
     Args:
         model: A built `keras.Model` or layer.
@@ -49,7 +49,7 @@ class Sampler:
 
     Raises:
         ValueError: If the model is not built, has no random layer, or has a stochastic layer that does not read
-            sampling requests. Calls raise the errors of `posterior_predictive`.
+            requests to sample. Calls raise the errors of `posterior_predictive`.
 
     Example:
 
@@ -87,11 +87,11 @@ class Sampler:
                 f"Received: {', '.join(f'{type(layer).__name__}(name={layer.name!r})' for layer in unknown_layers)}",
                 stacklevel=3,
             )
-        # A layer with dropout passes training=True to its BatchNormalization, which must remain in inference mode.
+        # Without this `False`, a layer with dropout would run its BatchNormalization in training mode.
         normalizations = [x for x in self.layers if self.dropouts and isinstance(x, layers.BatchNormalization)]
-        # `None` overrides the request of an outer `drawn_from` to sample dropout.
+        # `None` cancels the dropout request of an outer `drawn_from`.
         self._training = dict.fromkeys(all_dropouts, True if dropout else None) | dict.fromkeys(normalizations, False)
-        # `Draws()` contains no seed: layers read their seed generators, whose state the `SeededScope` replaces.
+        # `Draws()` needs no seed: `SeededScope` replaces the states of all seed generators.
         self._draws = dict.fromkeys(filter(is_stochastic, self.layers), Draws() if posterior else None)
         for layer in [*self.dropouts, *normalizations]:
             follow_requests(layer)
@@ -135,7 +135,6 @@ class Sampler:
         if self.rows_are_independent:
             rows = tf.reduce_max([1, *(tf.shape(x)[0] for x in tree.flatten(inputs))])
             num_calls = -(-num_samples // tf.clip_by_value(max_rows // rows, 1, num_samples))
-            # Calls of equal size minimize the number of draws that are computed and discarded.
             draws_per_call = -(-num_samples // num_calls)
         else:
             num_calls, draws_per_call = num_samples, 1
@@ -165,8 +164,7 @@ class Sampler:
         return tree.map_structure(_join, *results)
 
     def _traced_functions(self, batch, spec, repeats):
-        """Return two traced functions. The first maps a batch to the tensors that all draws share. The second maps the
-        batch, these tensors, a seed and a number of draws to the outputs. Without `repeats`, this number must be 1."""
+        """Return two traced functions: `prefix(batch)` and `run_remainder(batch, result of prefix, seed, count)`."""
         with self._trace_lock:
             key = repr(spec), repeats
             if key not in self._functions:
@@ -189,7 +187,7 @@ class Sampler:
             return tree.map_structure(lambda x: _split_draws(x, count), outputs)
 
         signature = [spec, prefix.specs, tf.TensorSpec((2,), tf.int32), tf.TensorSpec((), tf.int32)]
-        # Trace `draw` as one graph, which is 2.5% faster than eager operations. The caller holds `_trace_lock`.
+        # Trace `draw` now, while the caller holds `_trace_lock`.
         run_remainder = tf.function(draw, input_signature=signature, autograph=False)
         run_remainder.get_concrete_function()
         return prefix.run_prefix, run_remainder
@@ -203,7 +201,6 @@ def _split_draws(x, count):
 
 
 def _draws_per_call(batch, num_samples, max_rows):
-    """Return the number of draws that one call of the model computes for a batch."""
     leaves = tree.flatten(batch)
     if not all(isinstance(x, (np.ndarray, tf.Tensor)) for x in leaves):
         return 1
@@ -218,7 +215,6 @@ def _draws_per_call(batch, num_samples, max_rows):
 
 
 def _join(*batches):
-    """Concatenate the outputs (num_samples, B, ...) of all batches into one array (num_samples, N, ...)."""
     shapes = [(x.shape[0], *x.shape[2:]) for x in batches]
     if len(set(shapes)) > 1:
         raise ValueError(

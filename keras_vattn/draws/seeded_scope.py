@@ -5,9 +5,9 @@ from keras_vattn import random
 
 
 class SeededScope(keras.StatelessScope):
-    """A scope in which no Keras variable changes, and all seed generators return seeds derived from one seed.
+    """A scope in which no Keras variable changes, and the states of seed generators are derived from one seed.
 
-    Every read of a generator's state returns a new seed, derived from `seed` and the number of earlier reads.
+    Every read of a state returns a new value.
 
     Args:
         seed: int32 tensor (2,).

@@ -2,12 +2,11 @@
 
 The traced graph is cut in two. The prefix contains operations that depend on the inputs, but not on the seed. The
 remainder contains all other operations, and runs for several draws at a time. The tensors on the cut are outputs of the
-prefix and inputs of the remainder. Tensors whose axis 0 is the batch axis are repeated for each draw. Tensors that do
-not depend on the batch size are passed unchanged.
+prefix and inputs of the remainder. If axis 0 of such a tensor is the batch axis, the tensor is repeated for each draw.
 
-A bug in this module may go unnoticed: draws that should differ are then equal, or contain rows of other examples. The
-shape of a tensor does not show whether axis 0 is the batch axis: `range(batch_size)` also has one number per example.
-So `_has_rows` compares the values of a tensor for a batch and for the same batch repeated twice.
+A wrong cut raises no error: draws that should differ are then equal, or contain rows of other examples. The shape of a
+tensor does not show whether axis 0 is the batch axis: `range(batch_size)` also has one number per example. So
+`_has_rows` compares the values of a tensor for a batch and for the same batch repeated twice.
 """
 
 import re
@@ -18,7 +17,7 @@ import tensorflow as tf
 from keras_vattn.draws.batches import flat_tensors, repeated
 
 _RANDOM = re.compile("Random|TruncatedNormal|Multinomial|Rng")
-# Maximum number of cuts that `_cut` tries. If all cuts fail, every draw runs all operations.
+# Number of cuts that `_cut` tries. If all cuts fail, every draw runs all operations.
 _MAX_ROUNDS = 16
 
 
@@ -39,14 +38,13 @@ class SharedPrefix:
         self.outputs = self.traced.outputs
         effects = self._effects()
         targets = [*self.outputs, *(x for operation in effects for x in operation.inputs)]
-        # Keys: names of the tensors that the prefix passes to the remainder. Values: whether axis 0 is the batch axis.
         self.has_rows = self._cut(targets, flat_tensors(batch))
         shared = [self.traced.graph.get_tensor_by_name(name) for name in self.has_rows]
         prefix = self.traced.prune(self.inputs, shared) if shared else lambda *inputs: []
         self.run_prefix = lambda inputs: prefix(*flat_tensors(inputs))
         random_outputs = [x for x in self.outputs if x.name not in self.has_rows]
         remainder = self.traced.prune([*self.inputs, *shared, self.seed], [random_outputs, effects])
-        # After the first `prune` the graph still contains the prefix; the second `prune` removes it.
+        # Without the second `prune`, the graph would still contain the prefix.
         self._remainder = remainder.prune(remainder.inputs, [remainder.outputs, remainder.graph.control_outputs])
         self.specs = [
             tf.TensorSpec((None, *x.shape[1:]) if self.has_rows[x.name] else x.shape, x.dtype) for x in shared
@@ -66,16 +64,12 @@ class SharedPrefix:
         _, used = _walk(self.outputs, set())
         operations = [x for x in self.traced.graph.get_operations() if x.op_def.is_stateful and x not in used]
         operations = [x for x in operations if x.type not in ("Placeholder", "ReadVariableOp")]
-        # TensorFlow skips a conditional operation if no operation reads its result, so return the readers, if any.
+        # TensorFlow skips a conditional operation whose result is not read, so return the readers, if any.
         readers = [[reader for x in operation.outputs for reader in x.consumers()] for operation in operations]
         return [each for operation, uses in zip(operations, readers, strict=True) for each in uses or [operation]]
 
     def _cut(self, targets, batch):
-        """Choose the cut: the tensors that the prefix passes on. Return {name: whether axis 0 is the batch axis}.
-
-        A tensor cannot be on the cut if it depends on the batch size, but its axis 0 is not the batch axis. The
-        operation that computes this tensor moves to the remainder, and the inputs of the operation join the cut.
-        """
+        """Return the tensors on the cut, as a dictionary {name: whether axis 0 is the batch axis}."""
         operations, row_status = self._operations(), {}
         for _ in range(_MAX_ROUNDS):
             results, _ = _walk(targets, operations)
@@ -84,6 +78,7 @@ class SharedPrefix:
                 function = self.traced.prune(self.inputs, new_tensors)
                 once, twice = function(*batch), function(*repeated(batch, 2))
                 row_status |= {x.name: _has_rows(*pair) for x, *pair in zip(new_tensors, once, twice, strict=True)}
+            # Move an operation to the remainder if an output can be neither repeated nor passed on unchanged.
             rejected = {x.op for name, x in results.items() if row_status.setdefault(name, False) is None}
             if not rejected:
                 return {name: row_status[name] for name in results}
@@ -91,9 +86,9 @@ class SharedPrefix:
         return {}
 
     def _operations(self):
-        """Return the operations of the largest possible prefix: all that depend on the inputs, but not on the seed."""
+        """Return all operations that depend on the inputs, but not on the seed."""
         names = {x.op for each in self.traced.graph.as_graph_def().library.function for x in each.node_def}
-        # Skip stateless noise: calls of such functions have the seed as an input, so `sources & random` finds them.
+        # Calls of stateless random functions have the seed as an input, so `sources & random` finds them.
         functions_are_random = any(_RANDOM.search(name) and not name.startswith("Stateless") for name in names)
         deterministic, random = {x.op for x in self.inputs}, {self.seed.op}
         for operation in self.traced.graph.get_operations():
@@ -107,8 +102,7 @@ class SharedPrefix:
 
 
 def _walk(targets, operations):
-    """Walk backwards from the targets, and stop at outputs of `operations`. These outputs form the cut. Return the cut
-    as a dictionary by name, and the set of operations between the cut and the targets."""
+    """Return the outputs of `operations` that the targets need, by name, and the operations in between."""
     results, visited, stack = {}, set(), list(targets)
     while stack:
         x = stack.pop()
@@ -122,10 +116,10 @@ def _walk(targets, operations):
 
 
 def _has_rows(once, twice):
-    """Return `True` if axis 0 of a tensor is the batch axis, and `False` if a float tensor has equal values for every
-    batch size. Return `None` for all other tensors.
+    """Return whether axis 0 of a tensor is the batch axis, or `None` for a tensor that cannot be on the cut.
 
-    `once` is the value for a batch, `twice` the value for the batch repeated twice.
+    `once` is the value for a batch, `twice` the value for the batch repeated twice. `False` means that a float tensor
+    does not depend on the batch size.
     """
     if once.shape.rank and _is_equal(repeated(once, 2), twice):
         return True
@@ -135,7 +129,7 @@ def _has_rows(once, twice):
 def _is_equal(x, y):
     if x.shape != y.shape or not x.dtype.is_floating:
         return x.shape == y.shape and bool(np.all(x.numpy() == y.numpy()))
-    # Rounding depends on the number of rows, so copies of a row differ slightly. Different rows differ by far more.
+    # Rounding depends on the number of rows, so copies of a row differ slightly.
     x, y = (tf.cast(each, tf.float32).numpy() for each in (x, y))
     sizes = np.abs(y[np.isfinite(y)])
     close = np.isclose(x, y, rtol=0.05, atol=0.05 * np.quantile(sizes, 0.1) if sizes.size else 0.0, equal_nan=True)

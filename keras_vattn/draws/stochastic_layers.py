@@ -7,14 +7,13 @@ from keras_vattn.support import keras_private
 def stochastic_layers(model, with_kl=False):
     """Return the layers of a model that sample from a posterior or have a KL.
 
-    The list does not contain layers that only apply dropout, because dropout is not a posterior. Two kinds of layers in
-    the list have no KL, so their `kl_weight` has no effect: `LatentLogLikelihood` with a sampling objective, and
-    attention that samples its weights without a prior.
+    Layers that only apply dropout are not in the list. Two kinds of layers in the list have no KL, so their `kl_weight`
+    has no effect: `LatentLogLikelihood` with a sampling objective, and attention without a prior.
 
     Args:
         model: A `keras.Model` or layer.
-        with_kl: Whether to return only the layers with a KL, whose `kl_weight` can be changed. Attention without a
-            prior has a KL after its first call with posterior logits. Defaults to `False`.
+        with_kl: Whether to return only the layers with a KL. Attention without a prior has a KL after its first call
+            with posterior logits. Defaults to `False`.
 
     Returns:
         A list of layers without duplicates, including layers inside layers and inner models. The layers are in the

@@ -36,7 +36,7 @@ def _path_of(layer, model):
     flatten = keras_private.flatten_layers
     if layer.path or not isinstance(layer, keras.layers.Softmax):
         return path_of(layer)
-    # A softmax created by `to_bayesian` has no path. Show the path of the attention layer that calls it.
+    # A softmax created by `to_bayesian` has no path.
     owners = [x for x in flatten(model) if x.path and layer in flatten(x)]
     return path_of(min(owners, key=lambda x: len(flatten(x)), default=layer))
 

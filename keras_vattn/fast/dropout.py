@@ -8,9 +8,8 @@ from keras_vattn import random
 class Dropout(keras.layers.Dropout):
     """Replacement for `keras.layers.Dropout` that is faster under XLA on a CPU.
 
-    The arguments are those of Keras's layer. Under XLA on a CPU, Keras's layer is slower: it generates four random
-    numbers for each number of its mask. With the same seed, both layers compute the same mask in float32 without XLA.
-    XLA or another dtype changes the mask of Keras's layer, but not of this layer. Each replica uses a different mask.
+    With the same seed, both layers compute the same mask in float32 without XLA. XLA or another dtype changes the mask
+    of Keras's layer, but not the mask of this layer. Each replica uses a different mask.
 
     Args:
         rate: Probability in [0, 1] that a number is set to 0.

@@ -10,9 +10,9 @@ import tensorflow as tf
 class FusedAdam(keras.optimizers.Adam):
     """Replacement for `keras.optimizers.Adam` that updates each weight in one pass, with a TensorFlow kernel.
 
-    Keras's Adam needs a dozen passes. Arguments and variables are the same, and results agree up to rounding. With
-    `global_clipnorm`, gradients are copied only if they are clipped. Keras's slower code still runs for `amsgrad=True`,
-    for sparse gradients (of embeddings) without `global_clipnorm`, and to clip accumulated gradients.
+    Arguments and variables are the same as in Keras's Adam. Results agree up to rounding. Keras's slower code still
+    runs for `amsgrad=True`, for sparse gradients (of embeddings) without `global_clipnorm`, and to clip accumulated
+    gradients.
 
     Args:
         learning_rate: Number or schedule. Defaults to 0.001.
@@ -27,11 +27,11 @@ class FusedAdam(keras.optimizers.Adam):
 
     def __init__(self, *arguments, **options):
         super().__init__(*arguments, **options)
-        # Use a namespace, because Keras and TensorFlow would track dictionaries that are attributes of an optimizer.
+        # Keras and TensorFlow would track a dictionary, but not a namespace.
         self.slots = types.SimpleNamespace(momentum={}, velocity={})
         self.max_norm = None
         if not self.gradient_accumulation_steps:
-            # `apply` clips the gradients, so set `global_clipnorm` to `None` to stop Keras from clipping them again.
+            # `apply` clips the gradients. Without this `None`, Keras would clip them again.
             self.max_norm, self.global_clipnorm = self.global_clipnorm, None
 
     def add_variable_from_reference(self, reference_variable, name=None, initializer="zeros"):
@@ -51,15 +51,14 @@ class FusedAdam(keras.optimizers.Adam):
         return {**super().get_config(), "global_clipnorm": self.max_norm or self.global_clipnorm}
 
     def update_step(self, gradient, variable, learning_rate):
-        # The kernel supports neither `amsgrad` nor sparse gradients.
         if self.amsgrad or isinstance(gradient, tf.IndexedSlices):
             super().update_step(gradient, variable, learning_rate)
             return
         variable = variable.value if isinstance(variable, keras.Variable) else variable
         dtype, key = variable.dtype, variable.ref()
         step = tf.cast(self.iterations + 1, dtype)
-        # In float32 the kernel computes 1 - beta_2 as 0.00100005 instead of 0.001, so its velocities are too large by a
-        # factor of 1.00005. To correct the update, multiply the learning rate and epsilon by the root of this factor.
+        # In float32 the kernel computes 1 - beta_2 as 0.00100005 instead of 0.001, so the velocities are 1.00005 times
+        # too large. The factor sqrt(1.00005) on the learning rate and epsilon cancels this error.
         one, beta_2 = np.asarray([1.0, self.beta_2], tf.as_dtype(dtype).as_numpy_dtype)
         growth = math.sqrt(float(one - beta_2) / (1.0 - self.beta_2))
         tf.raw_ops.ResourceApplyAdam(
@@ -80,11 +79,11 @@ def _clipped(gradients, max_norm):
     """Return gradients (tensors or `None`), scaled to a global norm of at most `max_norm`."""
     if all(x is None for x in gradients):
         return gradients
-    # As in Keras, compute the norm of a sparse gradient before adding the rows with equal indices.
+    # Keras computes the norm of a sparse gradient before it adds rows with equal indices.
     norm = tf.linalg.global_norm([x for x in gradients if x is not None])
     gradients = [None if x is None else tf.convert_to_tensor(x) for x in gradients]
     tensors = [x for x in gradients if x is not None]
-    # As in Keras, an infinite or NaN norm makes all gradients NaN.
+    # `norm - norm` makes all gradients NaN if the norm is infinite or NaN, as in Keras.
     scale = max_norm / tf.maximum(norm, max_norm) + (norm - norm)
     scaled = iter(
         tf.cond(tf.equal(scale, 1.0), lambda: tensors, lambda: [x * tf.cast(scale, x.dtype) for x in tensors])

@@ -12,15 +12,12 @@ from keras_vattn.support.products import product
 class LSTM(keras.layers.LSTM):
     """Replacement for `keras.layers.LSTM` that trains faster on a CPU.
 
-    Arguments, weights, masks and results are those of the Keras layer, so this layer also works inside
-    `keras.layers.Bidirectional`. Before the loop, one product multiplies all inputs by the kernel. After the backward
-    loop, one product per kernel computes the gradient of the kernel. Keras's own code runs instead with cuDNN on a GPU,
-    and with `unroll=True`, `recurrent_dropout`, non-default activations, another cell class, or `implementation=1` with
-    dropout. Second derivatives are not available in training.
+    Arguments, weights, masks and results are the same as in the Keras layer. This layer also works inside
+    `keras.layers.Bidirectional`. Second derivatives are not available in training. Keras's slower code runs with
+    `unroll=True`, `recurrent_dropout`, other activations, another cell class, or `implementation=1` with dropout.
 
-    XLA cannot compile cuDNN. `use_cudnn=False` selects the loop of this layer on a GPU too, so that XLA can compile the
-    training step. cuDNN needs masks padded on the right. cuDNN also rejects sequences without a valid step, but this
-    layer accepts such sequences, and returns zeros for them.
+    On a GPU, Keras's cuDNN code runs. XLA cannot compile cuDNN: set `use_cudnn=False` to train with XLA on a GPU. cuDNN
+    needs masks padded on the right. For a sequence without a valid step, this layer returns zeros.
 
     Args:
         units: Width of the states and of the output.
@@ -65,8 +62,8 @@ class LSTM(keras.layers.LSTM):
             inputs = {name: ops.flip(x, axis=1) for name, x in inputs.items()}
         outputs, states = scan(self._step, list(initial_state), inputs, ops.shape(sequences)[1], training)
         if mask is not None:
-            # At masked steps, the loop repeats the last output. Keras outputs zeros at all masked steps if
-            # `zero_output_for_mask` is set, and otherwise only at masked steps before the first valid step.
+            # At masked steps, the loop repeats the last output. Keras returns zeros at masked steps before the first
+            # valid step. With `zero_output_for_mask`, Keras returns zeros at all masked steps.
             is_output = inputs["mask"]
             if not self.zero_output_for_mask:
                 is_output = ops.cumsum(ops.cast(is_output, "int32"), axis=1) > 0
@@ -74,7 +71,7 @@ class LSTM(keras.layers.LSTM):
         return outputs[:, -1], outputs, states
 
     def _without_empty_rows(self, sequences, initial_state, mask, training):
-        """Run Keras's GPU loop, with one step in fully masked rows. These rows return 0 and their initial state."""
+        """Run Keras's GPU loop. Return zeros and the initial state for fully masked rows, which cuDNN rejects."""
         mask = ops.cast(mask[0] if isinstance(mask, (list, tuple)) else mask, "bool")
         is_empty = ops.logical_not(ops.any(mask, axis=1, keepdims=True))
         is_first = ops.equal(ops.cumsum(ops.ones_like(mask, "int32"), axis=1), 1)

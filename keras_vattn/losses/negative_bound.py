@@ -15,7 +15,7 @@ class NegativeBound(SequenceLoss):
     Use this loss for a model that takes the targets as an input and ends in `keras_vattn.LatentLogLikelihood`. With the
     KL of `keras_vattn.CategoricalAttention`, the total loss is the negative ELBO in nats (Deng et al. 2018, section 3).
 
-    `ignore_class` and the Keras mask of `y_pred` exclude steps, which then have zero loss and zero gradient.
+    `ignore_class` and the Keras mask of `y_pred` exclude steps. Excluded steps have zero loss and zero gradient.
 
     Formula:
         "loss" = - 1/B sum_b sum_t "mask"_(b,t) * "sample_weight"_(b,t) * "y_pred"_(b,t)
@@ -28,8 +28,8 @@ class NegativeBound(SequenceLoss):
         name: Name of the loss. Defaults to `"negative_bound"`.
 
     Call arguments:
-        y_true: Integer labels, with the shape of `y_pred`. If `ignore_class` is `None`, `y_true` is not used and can
-            have any shape, such as votes (B, V).
+        y_true: Integer labels, with the shape of `y_pred`. If `ignore_class` is `None`, `y_true` is not used, and can
+            have any shape.
         y_pred: Log-likelihood or bound in nats, of each step (B, T) or of each example (B,).
         sample_weight: A scalar, one weight per sequence (B,), or one weight per step (B, T).
 
@@ -37,7 +37,7 @@ class NegativeBound(SequenceLoss):
         The loss in nats, a float32 scalar under every dtype policy, or (B,) if `reduction` is `None`.
 
     Raises:
-        ValueError: If the shapes do not match, or if `ignore_class` is set and `y_true` contains votes.
+        ValueError: If the shapes do not match. If `ignore_class` is set and `y_true` contains votes instead of labels.
 
     Example:
 

@@ -12,13 +12,13 @@ from keras_vattn.support.validation import fraction, integer, refuse_ignore_clas
 class SequenceCrossentropy(SequenceLoss):
     """Negative log-likelihood of whole sequences, summed over time and averaged over the batch.
 
-    If each layer has `kl_reduction="sum"`, `loss + sum(KL)` is the negative ELBO in nats. With Keras's own
-    cross-entropy, which averages over tokens, such a KL would be T times too strong.
+    If each layer has `kl_reduction="sum"`, the sum of this loss and all KLs is the negative ELBO in nats. Keras's own
+    cross-entropy also averages over the T steps, so a KL would be T times too strong.
 
     Steps that the Keras mask of `y_pred` excludes have zero loss and zero gradient.
 
     Instead of one label per step, `y_true` can contain weights of all words in the vocabulary, such as probabilities or
-    numbers of votes. If the votes of a step sum to n, the step counts n times; to count it once, divide its votes by n.
+    numbers of votes. A step with n votes counts n times. To count the step once, divide the votes by n.
 
     Formula:
         "loss" = - 1/B sum_b sum_t "mask"_(b,t) * "sample_weight"_(b,t) * L_(b,t)
@@ -32,8 +32,8 @@ class SequenceCrossentropy(SequenceLoss):
         label_smoothing: Number in [0, 1). Fraction of the target that is spread evenly over the vocabulary. With a
             value above 0, the loss is no longer a negative log-likelihood. Defaults to 0.0.
         reduction: As in `keras.losses.Loss`, applied over the batch. `None` returns one loss per sequence.
-            `"mean_with_sample_weight"` divides by the sum of sample weights of shape (B,), or by B if they have shape
-            (B, T). Defaults to `"sum_over_batch_size"`.
+            `"mean_with_sample_weight"` divides by the sum of the sample weights (B,). If the sample weights are (B, T),
+            it divides by B. Defaults to `"sum_over_batch_size"`.
         name: Name of the loss. Defaults to `"sequence_crossentropy"`.
 
     Call arguments:
@@ -119,8 +119,7 @@ def sequence_log_likelihood(y_true, logits, mask=None, ignore_class=None):
 
 
 def token_log_likelihood(y_true, y_pred, mask=None, from_logits=True, ignore_class=None, label_smoothing=0.0):
-    """Return float32 log-likelihoods (B, T) and a boolean mask (B, T). Excluded steps have the values 0 and `False`.
-    The arguments are as in `SequenceCrossentropy` and `sequence_log_likelihood`."""
+    """Return float32 log-likelihoods (B, T), and a boolean mask (B, T). Excluded steps have log-likelihood 0."""
     if mask is None:
         mask = keras_private.mask_of(y_pred)
     y_pred = ops.cast(ops.convert_to_tensor(y_pred), "float32")  # (B, T, V)
@@ -143,12 +142,12 @@ def token_log_likelihood(y_true, y_pred, mask=None, from_logits=True, ignore_cla
         if label_smoothing:
             mean_weights = ops.mean(weights, axis=-1, keepdims=True)
             weights = (1.0 - label_smoothing) * weights + label_smoothing * mean_weights
-        # A word of weight 0 may have probability 0: define 0 log 0 as 0.
+        # Without this `where`, a word of weight 0 and probability 0 would give 0 log 0, which is NaN.
         return ops.sum(weights * ops.where(ops.equal(weights, 0.0), 0.0, log_words), axis=-1), valid
     labels = as_integers("y_true", targets)
     if ignore_class is not None:
         valid = ops.logical_and(valid, ops.not_equal(labels, ignore_class))
-    # The label of an excluded step may lie outside the vocabulary.
+    # The labels of excluded steps may lie outside the vocabulary.
     labels = ops.where(valid, labels, 0)
     if from_logits:
         log_likelihood = -ops.sparse_categorical_crossentropy(labels, y_pred, from_logits=True)
@@ -161,5 +160,5 @@ def token_log_likelihood(y_true, y_pred, mask=None, from_logits=True, ignore_cla
 
 
 def _log_probabilities(y_pred, from_logits):
-    # 1e-37 is near the smallest normal float32. With this minimum, log 0 becomes -85 nats, with a zero gradient.
+    # With this minimum, log 0 becomes -85 nats with a zero gradient, instead of -inf.
     return ops.log_softmax(y_pred) if from_logits else ops.log(ops.maximum(y_pred, 1e-37))

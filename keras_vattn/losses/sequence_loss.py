@@ -19,12 +19,11 @@ class SequenceLoss(keras.losses.Loss):
         self._batch_reduction = _PerSequence(name=name, reduction=reduction)
 
     def log_likelihood(self, y_true, y_pred):
-        """Return the log-likelihood of each step, float32 (B, T), and a boolean mask (B, T). For excluded steps, the
-        log-likelihood is 0 and the mask is `False`. Without a time axis, the shapes are (B,)."""
+        """Return float32 log-likelihoods (B, T) or (B,), and a boolean mask. Excluded steps have 0 and `False`."""
         raise NotImplementedError(f"{type(self).__name__} does not implement `log_likelihood`.")
 
-    # `Loss.__call__` would apply the (B, T) mask after the sum over time, when the losses have the shape (B,). If B
-    # equals T, the result would be wrong, and no error would be raised. So apply the mask here, before the sum.
+    # `Loss.__call__` would apply the mask (B, T) to losses (B,), after the sum over time. If B equals T, this is
+    # wrong, but raises no error.
     def __call__(self, y_true, y_pred, sample_weight=None):
         with keras.name_scope(self.name):
             log_likelihood, valid = self.log_likelihood(y_true, y_pred)
@@ -41,7 +40,7 @@ class SequenceLoss(keras.losses.Loss):
 
 
 class _PerSequence(keras.losses.Loss):
-    """Reduces per-sequence losses (B,) over the batch, and scales the result for replicas as Keras does."""
+    """Reduces per-sequence losses (B,) over the batch, as Keras does."""
 
     def call(self, y_true, y_pred):
         return y_pred
