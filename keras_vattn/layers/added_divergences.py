@@ -5,7 +5,7 @@ import tensorflow as tf
 
 @dataclasses.dataclass(eq=False)
 class AddedDivergence:
-    """Record of a KL that a layer added with one `add_loss` call. The log is updated from this record.
+    """Record of a KL that a layer added with one `add_loss` call.
 
     Attributes:
         loss: The tensor that was passed to `add_loss`.
@@ -32,7 +32,7 @@ class AddedDivergence:
 
 
 class AddedDivergences:
-    """The KLs that a layer added. This object is not a list, because Keras and TensorFlow would track a list."""
+    """The `AddedDivergence` objects of a layer. Keras and TensorFlow would track a list, but not this object."""
 
     def __init__(self):
         self._divergences = []
@@ -41,7 +41,7 @@ class AddedDivergences:
         self._divergences.append(divergence)
 
     def prune(self, losses):
-        """Keep only the `AddedDivergence` objects whose `loss` is in the list `losses`, and return them."""
+        """Remove the `AddedDivergence` objects whose `loss` is not in `losses`. Return the remaining objects."""
         identities = {id(x) for x in losses}
         self._divergences = [x for x in self._divergences if id(x.loss) in identities]
         return self._divergences

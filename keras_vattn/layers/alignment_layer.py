@@ -9,19 +9,19 @@ from keras_vattn.support.masks import both
 class AlignmentLayer(StochasticLayer):
     """Base class of attention layers with an alignment. It draws noise and returns distributions and statistics.
 
-    A subclass calls `set_alignment` once in `__init__`, has an attribute `dropout`, and defines `_scored(arguments,
-    options)`, which returns the `AlignmentInputs` for the arguments of a call.
+    A subclass calls `set_alignment` in `__init__` and has an attribute `dropout`. The method `_scored(arguments,
+    options)` of the subclass returns the `AlignmentInputs` of a call.
     """
 
-    # `draw_seeds` reads dropout requests itself, so `follow_requests` does not replace `call`.
+    # `draw_seeds` reads dropout requests. Without this flag, `follow_requests` would also replace `call`.
     reads_dropout_requests = True
-    # Other ways to define a prior, which the error message of `prior_distribution` lists.
+    # The error message of `prior_distribution` lists these other ways to define a prior.
     _other_priors = ""
 
     def set_alignment(self, variational):
         """Set the alignment and its prior from a `VariationalAlignment`."""
         self.variational = variational
-        # Keras tracks and saves the weights of the prior under this name.
+        # Without this attribute, Keras would not save the weights of the prior.
         self.alignment_prior = variational.prior
 
     @property
@@ -42,8 +42,7 @@ class AlignmentLayer(StochasticLayer):
         return 0 if self.training_calls is None else self.training_calls.value
 
     def draw_alignment(self, shape, seeds):
-        """Return a dictionary with the noise of the alignment and the dropout mask of the weights. `shape` is the shape
-        of the logits. The dictionary is empty if both seeds are `None`."""
+        """Return a dictionary with the noise and the dropout mask of weights of this shape."""
         noise = {}
         if seeds.noise is not None:
             noise = self.variational.draw_noise(shape, seeds.noise, self.current_step, seeds.training)
@@ -53,16 +52,17 @@ class AlignmentLayer(StochasticLayer):
         return noise
 
     def draw_rows(self, shape, seeds, num_keys=None):
-        """Call `draw_alignment`. If `num_keys` is set, draw noise for `num_keys` keys; keep the first `shape[-1]`."""
+        """Return the noise of a chunk, as `draw_alignment` does. `num_keys` is `Chunk.num_keys`."""
         if num_keys is None:
             return self.draw_alignment(shape, seeds)
-        # Under XLA, the logits cover all keys. Draw noise for all keys, so that draws are equal with and without XLA.
+        # Draw noise for all keys, as calls under XLA do. Otherwise XLA would change the draws.
         noise = self.draw_alignment((*shape[:-1], num_keys), seeds)
         return tree.map_structure(lambda x: x[..., : shape[-1]], noise)
 
     def divergence_terms(self, scored, noise, keys, query_mask, training, head_axis=None, context=None, chunk=None):
-        """Return a dictionary of the arguments `divergence`, `valid`, `entries` and `floor` of
-        `StochasticLayer.add_divergence`. The KL is summed over heads and includes the KL of the context.
+        """Return a dictionary of arguments of `add_divergence`: `divergence`, `valid`, `entries` and `floor`.
+
+        The KL is summed over heads and includes the KL of the context.
 
         Args:
             scored: The `AlignmentInputs` of the call, or `None` if the weights have no KL.
@@ -71,7 +71,7 @@ class AlignmentLayer(StochasticLayer):
             query_mask: Boolean mask with one entry per query, or `None`.
             training: The argument `training` of the call.
             head_axis: The axis or axes of the heads; `None` for a layer without heads.
-            context: `None`, or a tuple: the KL of the context, one value per query, and the width of the context.
+            context: `None`, or a tuple of the KL of the context (one value per query) and the width of the context.
             chunk: The `Chunk` of the queries, or `None`.
         """
         divergence, entries, floor, valid = None, 0.0, None, keys.any_valid()
@@ -86,8 +86,7 @@ class AlignmentLayer(StochasticLayer):
             if head_axis is not None:
                 shape = ops.shape(divergence)
                 if valid is not None and len(valid.shape) == len(shape):
-                    # A head without a valid key adds no KL, whatever KL its distribution returns. A query is valid if
-                    # any head has a valid key.
+                    # Without `where`, a head without a valid key would add an arbitrary KL.
                     divergence, valid = ops.where(valid, divergence, 0.0), ops.any(valid, axis=head_axis)
                 divergence = ops.sum(divergence, axis=head_axis)
                 entries, floor = (_sum_over_heads(x, shape, head_axis) for x in (entries, floor))
@@ -98,19 +97,24 @@ class AlignmentLayer(StochasticLayer):
 
     @property
     def estimates_divergence(self):
-        """Whether the last KL of the weights was estimated from samples. The value is `None` before the first KL.
-        The KL is estimated if TensorFlow Probability implements no KL for q and p. If the alignment has
-        `kl_estimator="sampled"`, the KL is also estimated in every call that draws."""
+        """Whether the last KL of the weights was estimated from samples, or `None` before the first KL.
+
+        The KL is estimated if TensorFlow Probability implements no KL from the posterior to the prior. If the alignment
+        has `kl_estimator="sampled"`, the KL is also estimated in every call that draws.
+        """
         return self.variational.estimates_divergence
 
     def posterior_distribution(self, *arguments, **options):
-        """Return the posterior q as a TensorFlow Probability distribution. The arguments are the same as in a call, and
-        the layer must be built. q is the distribution of the unnormalised weights, or of the normalised weights if the
-        alignment has `kl_of="weights"`. Annealed parameters, such as a temperature, have their current values."""
+        """Return the posterior q, a TensorFlow Probability distribution. Pass the arguments of `call`.
+
+        q is the distribution of the unnormalised weights. If the alignment has `kl_of="weights"`, q is the distribution
+        of the normalised weights. Annealed parameters, such as a temperature, have their current values. The layer must
+        be built.
+        """
         return self.variational.posterior_distribution(self._scored(arguments, options), self.current_step)
 
     def prior_distribution(self, *arguments, **options):
-        """Return p, a TensorFlow Probability distribution with the same event shape as `posterior_distribution`.
+        """Return the prior p, a distribution with the same event shape as `posterior_distribution`.
 
         Raises:
             ValueError: If the layer has no prior and the call has no posterior logits.
@@ -119,7 +123,7 @@ class AlignmentLayer(StochasticLayer):
         return self.variational.prior_distribution(scored, self.current_step, self._other_priors)
 
     def alignment_statistics(self, *arguments, num_samples=32, sample_seed=0, **options):
-        """Return the entropies (in nats) and the standard deviation of the attention weights. The layer must be built.
+        """Return entropies, in nats, and the standard deviation of the attention weights. The layer must be built.
 
         Args:
             *arguments: Positional arguments of `call`.
@@ -128,18 +132,18 @@ class AlignmentLayer(StochasticLayer):
             **options: Keyword arguments of `call`.
 
         Returns:
-            A dictionary of float32 arrays (B, T), or (B, H, T) with heads (T = 1 for a prior that all queries share):
+            A dictionary of float32 arrays (B, T), or (B, H, T) with heads (T is 1 for a prior that all queries share):
             - `"posterior_entropy"`: entropy of the weights at the mean of the posterior.
             - `"prior_entropy"`, if the call has `posterior_logits`: entropy of the weights at the mean of the prior.
             - `"prior_entropy"`, if the prior is contextual: entropy of its probabilities for the keys of a query.
-            - `"weights_sd"`: standard deviation of a sampled weight, averaged over the valid keys (without the noise
-              of a Gaussian context). If it is below 1e-3, the weights are almost deterministic.
+            - `"weights_sd"`: standard deviation of a sampled weight, averaged over the valid keys. A value below 1e-3
+              means that the weights are almost deterministic. A Gaussian context does not change this value.
         """
         scored = self._scored(arguments, options)
         return self.variational.statistics(scored, self.current_step, num_samples, random.as_seed(sample_seed))
 
     def _bind(self, arguments, options):
-        """Return a dictionary of the call arguments. Cast float tensors to the compute dtype, as `__call__` does."""
+        """Return a dictionary of the call arguments, with float inputs in the compute dtype."""
         self.require_built()
         bound = bind_call(self.call, arguments, options)
         for name in {"query", "value", "key", "posterior_logits", "nodes"} & set(bound):
@@ -148,10 +152,10 @@ class AlignmentLayer(StochasticLayer):
 
 
 def _sum_over_heads(x, shape, axes):
-    """Broadcast x to `shape` and sum over one or more axes of heads. If x is `None`, return `None`."""
+    """Return the sum over the axes of heads of x, broadcast to `shape`. Return `None` if x is `None`."""
     if x is None or ops.shape(x):
         return None if x is None else ops.sum(ops.broadcast_to(x, shape), axis=axes)
-    # If x is a scalar, every head has this value, so the sum is x times the number of heads.
+    # A scalar is the value of each head.
     for axis in [axes] if isinstance(axes, int) else axes:
         x = x * (shape[axis] if isinstance(shape[axis], int) else ops.cast(shape[axis], "float32"))
     return x

@@ -27,14 +27,20 @@ class Attention(AttentionSteps):
     """Attention built from a score, an alignment and a context.
 
     Score, alignment and context can be names, classes, config dictionaries or instances. The default is deterministic
-    dot-product attention. Use `alignment="weibull"` or `"lognormal"` with a prior for the Bayesian attention of Fan et
-    al. 2020, `alignment="dirichlet"` with posterior logits for the relaxed alignment of Deng et al. 2018, and
-    `context="gaussian"` for the variational attention of Bahuleyan et al. 2018. Each call adds the sum of its KLs, in
-    nats, with one `add_loss` call.
+    dot-product attention. These arguments select the attention of a paper:
 
-    Without posterior logits, the weights are drawn from q = alignment(phi), and p is the `prior`; without a prior, the
-    weights have no KL. With posterior logits, the weights are drawn from q = alignment(posterior_logits), and p is
-    alignment(phi). For prediction, call the layer without posterior logits, so that it uses p.
+    - `alignment="weibull"` or `"lognormal"`, with a prior: Bayesian attention (Fan et al. 2020).
+    - `alignment="dirichlet"`, with posterior logits: relaxed alignment (Deng et al. 2018).
+    - `context="gaussian"`: variational attention (Bahuleyan et al. 2018).
+
+    The score computes the logits phi. Training draws the weights from the posterior q, and the KL compares q with the
+    prior p:
+
+    - Without posterior logits, q is alignment(phi), and p is the argument `prior`. `prior=None` means no KL.
+    - With posterior logits, q is alignment(posterior_logits), and p is alignment(phi). For prediction, omit the
+      posterior logits: the layer then uses alignment(phi).
+
+    Each call adds the sum of its KLs, in nats, with one `add_loss` call.
 
     Formula:
         phi_(t,s) = "score"("query"_t, "key"_s), quad w_t ~ q, quad c_t = "context"(w_t, "value")
@@ -51,9 +57,9 @@ class Attention(AttentionSteps):
         prior: `"fixed"`, `"contextual"` or a `Prior`. With `None`, the weights have a KL only if posterior logits are
             passed. Defaults to `None`.
         dropout: Dropout rate of the weights in training. The remaining weights are not renormalised. Defaults to 0.0.
-        warm_start_steps: Number of initial training calls that ignore posterior logits, draw from p and have a KL of 0.
-            The objective of these calls is the Jensen bound E_p[log p(y | z)], as in Deng et al. 2018 (algorithm 2).
-            `kl_annealing` begins after these calls. Defaults to 0.
+        warm_start_steps: Number of initial training calls that ignore posterior logits. These calls draw the weights
+            from p, with a KL of 0 (the Jensen bound in algorithm 2 of Deng et al. 2018). `kl_annealing` begins after
+            these calls. Defaults to 0.
         query_chunk_size: As in `keras_vattn.MultiHeadAttention`. A decoder does not use chunks. Defaults to `None`.
         **kwargs: Arguments of `keras_vattn.StochasticLayer` (`kl_weight`, `seed`, ...) and of every Keras layer.
 
@@ -61,27 +67,29 @@ class Attention(AttentionSteps):
         query: (B, T, Dq).
         value: (B, S, D).
         key: (B, S, Dk), or `None` to use `value`.
-        query_mask: Boolean (B, T). A masked query adds no KL, but must be finite.
-        value_mask: Boolean (B, S). A masked position has weight, gradient and KL exactly 0, whatever it contains.
+        query_mask: Boolean (B, T). A masked query adds no KL. Its values must be finite.
+        value_mask: Boolean (B, S). A masked position has weight, gradient and KL exactly 0, whatever its values are.
         key_mask: Boolean (B, S), combined with `value_mask`.
-        attention_mask: Boolean (B, T, S), or (T, S) for all examples, or any shape that broadcasts to these. It is
-            combined with the other masks.
+        attention_mask: Boolean (B, T, S), or (T, S) for all examples, or any shape that broadcasts to these shapes.
+            The layer combines all masks.
         return_attention_scores: Whether to return the weights as well. Defaults to `False`.
         training: Whether to draw samples and use dropout. At inference the context is the posterior mean, except under
             `keras_vattn.posterior_draws`.
         use_causal_mask: Whether query t attends only to the positions up to t. Defaults to `False`.
-        posterior_logits: (B, T, S) from an inference network that may see the target, or `None`. Keras casts them to
-            the compute dtype, like all float inputs. Infinite values, for example after an overflow of this cast,
-            become plus or minus 65504, the largest float16 number.
+        posterior_logits: (B, T, S), or `None`. They come from an inference network, which may read the target. Keras
+            casts all float inputs to the compute dtype. The layer replaces infinite logits, such as overflows of this
+            cast, with 65504 or -65504, the largest float16 numbers.
 
     Returns:
         The context (B, T, D), and the weights (B, T, S) with `return_attention_scores=True`. For a query without a
         valid key, context and weights are zero.
 
     Raises:
-        ValueError: If a name is unknown, a rate is outside [0, 1), or an input, a mask or posterior logits have the
-            wrong shape; if a prior and posterior logits are combined, or one of them is used with a deterministic
-            alignment; or if the score needs a state, which only `AttentionDecoder` provides.
+        ValueError: If a name is unknown, or a rate is outside [0, 1).
+        ValueError: If an input, a mask or the posterior logits have the wrong shape.
+        ValueError: If a prior and posterior logits are combined.
+        ValueError: If a prior or posterior logits are used with a deterministic alignment.
+        ValueError: If the score needs a state, which only `keras_vattn.AttentionDecoder` provides.
 
     Example:
 
@@ -96,7 +104,7 @@ class Attention(AttentionSteps):
 
     @property
     def width_arguments(self):
-        # A context without trainable variables accepts values of any width.
+        # Values may have any width if the context has no weights.
         return self.feature_arguments if self.context.weights else ("query", "key")
 
     def __init__(
@@ -124,11 +132,10 @@ class Attention(AttentionSteps):
                 "This score counts the queries, and its count would restart in each chunk: set query_chunk_size=None. "
                 f"Received: query_chunk_size={query_chunk_size}, score={type(self.score).__name__}"
             )
-        # The annealing of the KL begins after the warm start, during which the KL is 0.
         self.annealing_start = self.warm_start_steps
         self.supports_masking = True
         if self.is_stochastic:
-            # Without a prior, the layer has a KL only if it is called with posterior logits; until then, do not log it.
+            # Otherwise `fit` would log a KL of 0 for a layer without a prior that gets no posterior logits.
             self.track_divergence(shown=self.context.has_divergence or self.alignment_prior is not None)
 
     @property
@@ -223,10 +230,11 @@ class Attention(AttentionSteps):
     def posterior_distribution(self, *arguments, **options):
         """Return q, a TensorFlow Probability distribution. Pass the arguments of `call`. The layer must be built.
 
-        With a Gaussian context, q is the distribution of the context given the expected weights, even if training
-        samples the weights. The batch shape of q is (B, T), and the event shape is (D,). Without a Gaussian
-        context, q is the distribution of the unnormalised weights (B, T, S), or of the normalised weights if the
-        alignment has `kl_of="weights"`. With deterministic attention, q is a point mass at the context.
+        - Gaussian context: q is the distribution of the context at the expected weights. The batch shape is (B, T), and
+          the event shape is (D,).
+        - Stochastic weights without a Gaussian context: q is the distribution of the unnormalised weights (B, T, S). If
+          the alignment has `kl_of="weights"`, q is the distribution of the normalised weights.
+        - Deterministic attention: q is a point mass at the context.
         """
         if self.alignment.is_stochastic and not self.context.has_divergence:
             return super().posterior_distribution(*arguments, **options)
@@ -244,7 +252,7 @@ class Attention(AttentionSteps):
         return self.alignment_inputs(memory, attended["logits"], posterior_logits)
 
     def _attend_at_mean(self, arguments, options):
-        """Return (memory, attended, posterior_logits), where `attended` is the result of `attend` without noise."""
+        """Return the memory, the result of `attend` without noise, and the posterior logits."""
         call_arguments = self._bind(arguments, options)
         query, value, key, posterior_logits = (
             call_arguments[name] for name in ("query", "value", "key", "posterior_logits")
@@ -291,7 +299,6 @@ class Attention(AttentionSteps):
 
 
 def _unpack_list(inputs, arguments, options):
-    """Unpack a list of inputs, as in `keras.layers.Attention`. Return the query, the other inputs and the options."""
     if not 2 <= len(inputs) <= 3 or arguments:
         raise ValueError(
             "A list of inputs is [query, value] or [query, value, key]; pass all other arguments by name. "

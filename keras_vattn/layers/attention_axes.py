@@ -8,9 +8,9 @@ from keras_vattn.support.masks import both
 class AttentionAxes:
     """Attention axes of a multi-head attention layer. The methods reshape tensors to (..., H, T, S) and back.
 
-    An input has shape (B, ..., D). Projection adds an axis of heads before the last axis. An alignment needs one axis
-    of queries and one axis of keys, so several attention axes are folded into one. All other axes are batch axes, which
-    come before the heads.
+    An input has shape (B, ..., D). A projected input has an axis of heads before the last axis. An alignment needs one
+    axis of queries and one axis of keys, so the methods fold several attention axes into one axis. All other axes are
+    batch axes, and come before the heads.
 
     Args:
         axes: Attention axes of an input. Negative axes count from the end. `None` selects all axes except the first
@@ -24,13 +24,13 @@ class AttentionAxes:
         self.count = len(self.axes)
         inside = axes is None or all(-rank <= axis < rank for axis in axes)
         self.are_valid = inside and self.count > 0 and len({*self.axes, rank - 1}) == self.count + 1
-        # Whether inputs are (B, T, D), the only shape for which Keras computes masks.
+        # Keras combines masks only for inputs (B, T, D).
         self.is_plain = rank == 3 and self.axes == (1,)
-        # Permutation of the axes of a projected tensor: batch axes first, then heads, attention axes and width.
+        # Permutation of a projected tensor: batch axes, heads, attention axes, width.
         self.order = (*self.batch_axes, rank - 1, *self.axes, rank)
 
     def logits_shape(self, num_heads, query_shape, value_shape):
-        """Return the shape of the logits, (..., H, T1, T2, S1, S2), from the shapes of the inputs."""
+        """Return the shape of the logits, (..., H, T1, T2, S1, S2)."""
         batch_sizes = (query_shape[axis] for axis in self.batch_axes)
         return (*batch_sizes, num_heads, *(shape[axis] for shape in (query_shape, value_shape) for axis in self.axes))
 
@@ -54,8 +54,7 @@ class AttentionAxes:
         return x if self.count == 1 else ops.reshape(x, shape)
 
     def expand_mask(self, mask):
-        """Expand a boolean mask to the rank of the logits, with axes of length 1 before the attention axes. Without a
-        mask, return `None`."""
+        """Expand a mask to the rank of the logits. If the mask is `None`, return `None`."""
         if mask is None:
             return None
         mask = ops.cast(mask, "bool")
@@ -70,9 +69,7 @@ class AttentionAxes:
         return ops.reshape(mask, (*shape[: -self.count], *[1] * (1 + self.count), *shape[-self.count :]))
 
     def position_mask(self, query_shape, value_shape, is_causal, window=None):
-        """Return the mask (T, S) for causal or windowed attention over one axis, or `None` if attention is neither.
-        With `is_causal`, a query attends to keys up to its own position. With `window`, it attends to keys at a
-        distance below `window`."""
+        """Return the causal mask (T, S), limited to distances below `window`, or `None` without both."""
         if not is_causal and window is None:
             return None
         queries, keys = (ops.arange(shape[self.axes[0]]) for shape in (query_shape, value_shape))
@@ -80,20 +77,18 @@ class AttentionAxes:
         return both(distance >= 0 if is_causal else None, None if window is None else ops.abs(distance) < window)
 
     def fold_mask(self, mask, shape):
-        """Merge the query axes and the key axes of a mask from `expand_mask`, so that it broadcasts to (..., H, T, S).
-        `shape` is the shape of the logits."""
+        """Fold a mask from `expand_mask` to (..., H, T, S). `shape` is the shape of the logits."""
         if mask is None or self.count == 1:
             return mask
         attended = 2 * self.count
         return self.fold(ops.broadcast_to(mask, (*ops.shape(mask)[:-attended], *shape[-attended:])))
 
     def fold_queries(self, x):
-        """Move the attention axes to the end of x, and merge them into one axis T. x has one value per query."""
+        """Move the attention axes of x to the end, and merge these axes into one. x has one value per query."""
         return x if len(x.shape) == 2 else _merge(ops.transpose(x, (*self.batch_axes, *self.axes)), -self.count, None)
 
 
 def _merge(x, start, stop):
-    """Merge the axes of x from start to stop into one axis."""
     shape = ops.shape(x)
     rest = () if stop is None else shape[stop:]
     return ops.reshape(x, (*shape[:start], math.prod(shape[start:stop]), *rest))

@@ -7,15 +7,14 @@ from keras_vattn.support.masks import zero_unseen
 
 
 class AttentionSteps(ChunkedAttention):
-    """Base class of `keras_vattn.Attention`. It splits a call into methods that a recurrent decoder calls separately.
+    """Base class of `keras_vattn.Attention`, with separate methods for the parts of a call.
 
-    A decoder calls `prepare_memory` and `draw_noise` before its loop, `attend` inside the loop, and `account` after it.
-    A subclass has the attributes `score` and `context`.
+    A recurrent decoder calls `prepare_memory` and `draw_noise` before its loop, `attend` inside the loop, and `account`
+    after the loop. A subclass has the attributes `score` and `context`.
     """
 
     def prepare_memory(self, value, key=None, mask=None):
-        """Compute the tensors that depend only on the memory. Return a dictionary with the projected keys, the value,
-        the `DenseKeys` with the mask, the mean of the context's prior, and log Psi (see `ContextualPrior`).
+        """Return a dictionary of the tensors that depend only on the memory.
 
         Args:
             value: (B, S, D).
@@ -23,7 +22,7 @@ class AttentionSteps(ChunkedAttention):
             mask: Boolean tensor that broadcasts to (B, T, S), or `None`.
         """
         if mask is None and value.shape[1] == 0:
-            # If S is 0, an empty mask makes every query fully masked, so that its context and its KL are zero.
+            # Without a mask, queries would count as valid although they have no key.
             mask = ops.zeros((1, 1, 0), "bool")
         keys = DenseKeys(mask)
         value, key = zero_unseen(mask, value, key)
@@ -37,8 +36,7 @@ class AttentionSteps(ChunkedAttention):
         }
 
     def draw_noise(self, batch_size, num_queries, memory, seeds, num_keys=None):
-        """Return the noise of all queries, a nested dictionary of (B, T, ...) tensors. The dictionary is empty if the
-        call samples nothing. `seeds` is the result of `draw_seeds`. For `num_keys`, see `draw_rows`."""
+        """Return the noise of all queries for the `Seeds` of a call, a nested dictionary of (B, T, ...) tensors."""
         value = memory["value"]
         noise = self.draw_rows((batch_size, num_queries, ops.shape(value)[1]), seeds, num_keys)
         if seeds.noise is None:
@@ -49,12 +47,14 @@ class AttentionSteps(ChunkedAttention):
         return noise
 
     def attend(self, query, memory, noise, training=False, posterior_logits=None, state=None):
-        """Return a dictionary with context and mean (B, T, D), weights and logits (B, T, S), and the parameters of the
-        posterior. The method adds no loss and changes no state.
+        """Return a dictionary with the results of a call. The method adds no loss and changes no state.
 
-        `"mean"` is the mean of the context: the sum of the values, weighted by `"weights"` after dropout.
-        `"expected_weights"` are computed from the logits of the score, without noise or dropout. This key is present
-        only if the call draws weights, has posterior logits, or applies dropout.
+        - `"context"`: the context, (B, T, D).
+        - `"mean"`: the mean of the context, (B, T, D). The weights of this mean include dropout.
+        - `"weights"` and `"logits"`: (B, T, S), before dropout.
+        - `"parameters"`: the parameters of the posterior of a Gaussian context that is sampled. Otherwise empty.
+        - `"expected_weights"`: (B, T, S), the weights for `"logits"` without noise or dropout. Present only if the call
+          draws weights, has posterior logits, or applies dropout.
 
         Args:
             query: (B, T, Dq).
@@ -120,7 +120,7 @@ class AttentionSteps(ChunkedAttention):
 
 
 def _where_any_valid(keys, context_noise):
-    """Return the noise of a context, with zeros for queries without a valid key."""
+    """Return the noise, with zeros for queries without a valid key."""
     any_valid = keys.any_valid()
     if any_valid is None:
         return context_noise

@@ -12,11 +12,12 @@ class BayesianAttention(NamedAttention):
     """Bayesian attention module of Fan et al. 2020: weights are normalised Weibull or lognormal draws.
 
     Equivalent to `keras_vattn.Attention` with the alignment `Weibull(k)` or `LogNormal(sigma)` and a prior. In the
-    tables of Fan et al. 2020, L and W mean the distributions `"lognormal"` and `"weibull"`; F and C mean the priors
-    `"fixed"` and `"contextual"`. The KL compares distributions of the unnormalised weights, and is summed over valid
-    queries and keys (section 3.3).
+    tables of Fan et al. 2020, L and W mean the distributions `"lognormal"` and `"weibull"`, and F and C mean the priors
+    `"fixed"` and `"contextual"`. To set the parameters of the prior, pass a `keras_vattn.GammaPrior` or
+    `keras_vattn.LogNormalPrior` as `prior`.
 
-    To set the parameters of the prior, pass a `keras_vattn.GammaPrior` or `keras_vattn.LogNormalPrior` as `prior`.
+    In the formula, phi are the logits, S are the unnormalised weights, and m is the mean of S. The KL compares the
+    posterior q of S with the prior p of S, and is summed over valid queries and keys (section 3.3).
 
     A weights file identifies layers by their class names. To load the weights of a deterministic model into a Bayesian
     model, build both models with `keras_vattn.Attention`. If the prior has weights, load the file with
@@ -39,7 +40,7 @@ class BayesianAttention(NamedAttention):
         sigma: Standard deviation of log S for the lognormal. With `"weibull"`, leave `sigma` at its default. Defaults
             to 0.5.
         parameterization, kl_estimator, kl_of: As in `keras_vattn.Weibull`, with the same defaults.
-        **kwargs: Other arguments of `keras_vattn.Attention`, such as `dropout` and `kl_weight`; the code of Fan et al.
+        **kwargs: Other arguments of `keras_vattn.Attention`, such as `dropout` and `kl_weight`. The code of Fan et al.
             2020 uses `kl_reduction="mean"`.
 
     Call arguments, return values and errors are the same as in `keras_vattn.Attention`. A call returns the context (B,

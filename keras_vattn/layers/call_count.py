@@ -7,14 +7,13 @@ from keras_vattn.support import keras_private
 
 
 class CallCount(keras.losses.Loss, tf.Module):
-    """Count of a layer's training calls. It is saved with the layer, in Keras files and TensorFlow checkpoints, but is
-    not a weight of the layer.
+    """Count of the training calls of a layer. The count is saved with the layer, but is not a weight of the layer.
 
-    Keras saves the variables of a loss, and TensorFlow saves the variables of a module, so this class is both a loss
-    and a module. It is not a layer, because the variables of a sublayer would be weights. It is never called as a loss.
+    Keras files contain the variables of a loss, and TensorFlow checkpoints contain the variables of a module. So this
+    class inherits from both, but is never called as a loss. The variable of a sublayer would be a weight.
 
     Args:
-        layer: The layer. The path of the variable begins with the layer's name.
+        layer: The layer. The path of the variable begins with the name of the layer.
     """
 
     def __init__(self, layer):
@@ -43,6 +42,6 @@ class CallCount(keras.losses.Loss, tf.Module):
         store["0"] = self.variable.numpy()
 
     def load_own_variables(self, store):
-        # The file may be from a deterministic layer, which has no count.
+        # A file of a deterministic layer has no count.
         if "0" in store.keys():  # noqa: SIM118
             self.variable.assign(store["0"])

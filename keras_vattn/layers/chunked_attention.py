@@ -12,7 +12,7 @@ from keras_vattn.support.masks import both
 from keras_vattn.support.query_chunks import map_chunks
 from keras_vattn.support.validation import integer
 
-# "auto" uses chunks if an example has at least 2^24 scores. A chunk then has about 2^20 scores.
+# With "auto": the number of scores per example that needs chunks, and the approximate number of scores in a chunk.
 SMALLEST, LARGEST_CHUNK = 2**24, 2**20
 
 
@@ -22,7 +22,7 @@ class Chunk(NamedTuple):
     Attributes:
         number: Index of the chunk within its call, int64 ().
         seeds: The `Seeds` of the chunk.
-        num_keys: Number of keys of the whole call, if the chunk skips the keys after its last query; otherwise `None`.
+        num_keys: Number of keys of the whole call, or `None` if the chunk reads all keys.
     """
 
     number: object
@@ -33,8 +33,8 @@ class Chunk(NamedTuple):
 class ChunkedAttention(AlignmentLayer):
     """Base class of attention layers that process the queries in chunks, so that no T x S array is stored.
 
-    A subclass sets `query_chunk_size` to the result of `chunk_size`. Its `call` gets the number of queries per chunk
-    from `chunk_size_of` and, if this number is not `None`, uses `over_chunks`.
+    A subclass sets `query_chunk_size` to the result of `chunk_size`. The method `call` of the subclass calls
+    `chunk_size_of`. If the result is not `None`, `call` uses `over_chunks`.
     """
 
     query_chunk_size = None
@@ -59,7 +59,6 @@ class ChunkedAttention(AlignmentLayer):
             )
         if size is None or not isinstance(length, int):
             return size
-        # A single query, as in a step of a decoder, needs no chunks.
         return min(size, length) if length > 1 else None
 
     def over_chunks(
@@ -80,31 +79,29 @@ class ChunkedAttention(AlignmentLayer):
         A chunk contains queries of one group. Each of the G groups is an example, or one head of an example.
 
         Args:
-            attend: Function that returns the context of one chunk and the result of `divergence_terms`. Its arguments
-                are the queries, keys and logits of the chunk, a `DenseKeys`, and a `Chunk`.
+            attend: Function that returns the context of one chunk and the result of `divergence_terms`. The arguments
+                of `attend` are the queries, keys and logits of the chunk, a `DenseKeys`, and a `Chunk`.
             size: Number of queries per chunk.
             inputs: Three lists of tensors: queries (G, ..., T, D), keys (G, ..., S, D) and logits (G, ..., T, S).
             masks: List of boolean masks that broadcast to (B, ..., T, S), with an axis of heads if groups are heads.
             weights: The trainable variables that `attend` reads.
             training: The argument `training` of the call.
             query_mask: Boolean (B, T) or `None`.
-            is_causal: Whether a query attends only to the positions up to its own.
-            window: A query attends only to positions at a distance below `window`, before or after its own. `None`
-                allows all positions.
+            is_causal: Whether query t attends only to the positions up to t.
+            window: `None`, or an integer: query t attends only to positions at a distance below `window` from t.
             num_heads: Number of groups per example.
         """
         queries, keys, entries = inputs
         length, num_keys, rank = ops.shape(queries[0])[-2], ops.shape(keys[0])[-2], len(queries[0].shape)
         masks = [_pad_mask_rows(x, length, size) for x in masks]
-        # Read each variable before the loop, with `convert_to_tensor`. `tf.cast` to the same dtype returns the variable
-        # itself, so every iteration of the loop would read the variable.
+        # Without `convert_to_tensor`, `tf.cast` may return the variable, and each iteration would read it again.
         values = {id(x): (x, tf.cast(tf.convert_to_tensor(x.value), x.dtype)) for x in self.variables}
         weights = [values.pop(id(x)) for x in weights]
         seeds = self.draw_seeds(training)
         skips_hidden_keys = is_causal and not in_xla()
 
         def visible_keys(group, first, num_visible):
-            """Return the `DenseKeys` of a chunk: a mask of the first `num_visible` keys for each query."""
+            """Return the `DenseKeys` of a chunk for the first `num_visible` keys."""
             query_positions = (first + tf.range(size))[(None,) * (rank - 2) + (..., None)]
             key_positions = tf.range(num_keys)[:num_visible]
             valid = query_positions >= key_positions if is_causal else None
@@ -134,25 +131,25 @@ class ChunkedAttention(AlignmentLayer):
 
         rows = [ops.moveaxis(x, -2, 1) for x in queries + entries]
         results, shared = {}, [x for _, x in weights]
-        # An inference graph computes the KL in a separate loop, which TensorFlow removes if the KL is unused.
+        # With one loop, an inference graph would compute the KL even if nothing reads the KL.
         in_one_pass = training or tf.executing_eagerly()
         for names in [("context", "divergence")] if in_one_pass else [("context",), ("divergence",)]:
             results |= map_chunks(partial(step, names), rows, keys, shared, size)
         by_head = {name: ops.reshape(x, (-1, num_heads, length)) for name, x in results["divergence"].items()}
         divergence = {"divergence": None} | {name: ops.sum(x, axis=1) for name, x in by_head.items()}
-        # A query is valid if any of its heads has a valid key.
+        # "valid" is the number of heads that have a valid key.
         valid = divergence["valid"] > 0.5 if "valid" in divergence else None
         return ops.moveaxis(results["context"], 1, -2), divergence | {"valid": both(valid, query_mask)}
 
 
 def chunk_size(value):
-    """Return `value` if it is `None`, "auto" or a positive integer. Raise ValueError if it is not."""
+    """Return `value` if it is `None`, "auto" or a positive integer. Raise ValueError otherwise."""
     expected = 'a positive integer, "auto"'
     return value if value == "auto" else integer("query_chunk_size", value, 1, optional=True, expected=expected)
 
 
 def _pad_mask_rows(mask, length, size):
-    """Expand a mask to one row per query, and pad it for the last chunk. A mask with a single row stays as it is."""
+    """Return a mask with one row per query, padded for the last chunk. Return a mask with a single row unchanged."""
     if mask.shape[-2] == 1:
         return mask
     if mask.shape[-2] is None:
@@ -162,7 +159,7 @@ def _pad_mask_rows(mask, length, size):
 
 
 def _slice_mask(mask, example, head, first, size):
-    """Return the rows of a mask (B or 1, [H or 1,] T or 1, S or 1) that belong to a chunk."""
+    """Return the rows of a mask (B or 1, [H or 1,] T or 1, S or 1) for a chunk."""
     shape = ops.shape(mask)
     if mask.shape[0] != 1:
         mask = mask[tf.minimum(example, shape[0] - 1)][None]

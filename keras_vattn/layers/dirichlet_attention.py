@@ -10,11 +10,15 @@ from keras_vattn.layers.named_attention import NamedAttention
 class DirichletAttention(NamedAttention):
     """Relaxed latent alignment of Deng et al. 2018: the weights are drawn from a Dirichlet distribution.
 
-    Equivalent to `Attention(alignment=Dirichlet())`. Without posterior logits, the weights are drawn from the Dirichlet
-    p of the scores. With posterior logits, which define q, training draws from q and adds the KL with `add_loss` (Deng
-    et al. 2018, algorithm 2). A randomly initialised model that is trained with q tends to learn uniform weights. So
-    Deng et al. first train the Jensen bound E_p[log p(y | z)]: the first `warm_start_steps` training calls draw from p,
-    with a KL of 0. For prediction, omit the posterior logits. `keras_vattn.Dirichlet` explains the function "clamp".
+    Equivalent to `Attention(alignment=Dirichlet())`. The scores define a Dirichlet p:
+
+    - Without posterior logits, training draws the weights from p.
+    - With posterior logits, which define a Dirichlet q, training draws the weights from q. The layer adds the KL from q
+      to p with `add_loss` (Deng et al. 2018, algorithm 2). For prediction, omit the posterior logits.
+
+    If training with q starts from random weights, the model tends to learn uniform attention. So let the first
+    `warm_start_steps` training calls draw from p, with a KL of 0 (the Jensen bound of Deng et al. 2018).
+    `keras_vattn.Dirichlet` explains the function "clamp".
 
     Formula:
         p(w_t) = "Dirichlet"(exp("clamp"(phi_t))), quad phi_(t,s) = "score"("query"_t, "key"_s)

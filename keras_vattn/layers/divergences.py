@@ -4,11 +4,11 @@ from keras_vattn.draws.stochastic_layers import stochastic_layers
 
 
 def divergences(model, weighted=False):
-    """Return the KL that each layer added in the last call of a model. You can compute your own ELBO from these KLs.
+    """Return the KL that each layer added in the last call of a model, for example to compute your own ELBO.
 
-    By default, this function returns the KLs of the formula below. `model.losses` contains these KLs after free bits,
-    `kl_reduction`, `kl_weight` and annealing are applied, and also the regularization losses. If you call the model in
-    a `tf.function`, call `divergences` in the same `tf.function`.
+    By default, this function returns the unweighted KLs of the formula below, where q is the posterior and p is the
+    prior. In `model.losses`, the KLs include free bits, `kl_reduction`, `kl_weight` and annealing. If you call the
+    model in a `tf.function`, call `divergences` in the same `tf.function`.
 
     Formula:
         "KL of a layer" = 1/B sum_(b=1)^B sum_t "KL"(q_(b,t) || p_(b,t))
@@ -18,10 +18,10 @@ def divergences(model, weighted=False):
         weighted: Whether to return the KLs as they are in `model.losses`. Defaults to `False`.
 
     Returns:
-        A dictionary from a layer's name in the log (`"attention_kl"`) to a float32 scalar: the KL in nats, summed over
-        valid queries and over keys or dimensions, and averaged over the batch. If the model calls a layer several
-        times, the KLs of the calls are added. If layers share a name, the second and later names get a number
-        (`"attention_kl_1"`); in the log these layers share one entry.
+        A dictionary from the name of the layer in the log (`"attention_kl"`) to the KL in nats, a float32 scalar. The
+        KL is summed over valid queries and over keys or dimensions, and averaged over the batch. If the model calls a
+        layer several times, the KLs of the calls are added. If layers share a name, the second and later names get a
+        number (`"attention_kl_1"`). In the log, these layers share one entry.
 
     Example:
 

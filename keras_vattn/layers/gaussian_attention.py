@@ -10,10 +10,11 @@ from keras_vattn.layers.named_attention import NamedAttention
 class GaussianAttention(NamedAttention):
     """Variational attention of Bahuleyan et al. 2018: softmax weights, and a Gaussian around the attended vector.
 
-    Equivalent to `Attention(context=GaussianContext(context_prior))`. In Bahuleyan et al. 2018, the model VAttn-0 has
-    the prior `"standard"`, and VAttn-h_bar has the prior `"mean"`, centred at the average of the valid values. The KL
-    is summed over unmasked queries and dimensions (eq. 8) and added with `add_loss`. `keras_vattn.GaussianContext`
-    documents the formula of sigma.
+    Equivalent to `Attention(context=GaussianContext(context_prior))`. The layer sums the KL over unmasked queries and
+    dimensions (eq. 8), and adds the sum with `add_loss`. `keras_vattn.GaussianContext` documents the formula of sigma.
+
+    In Bahuleyan et al. 2018, the model VAttn-0 has the prior `"standard"`. The model VAttn-h_bar has the prior
+    `"mean"`, whose mean is the average of the valid values.
 
     Formula:
         w_(t,s) = "softmax"_s("score"("query"_t, "key"_s)), quad mu_t = sum_s w_(t,s) "value"_s

@@ -10,12 +10,12 @@ from keras_vattn.support.validation import nonnegative_number, number, positive_
 class GaussianLatent(GaussianLayer):
     """Gaussian latent variable predicted from the inputs x, with a standard normal prior.
 
-    See Kingma and Welling 2014, and Bahuleyan et al. 2018 (sections 2.1 and 2.2). The layer samples z in training, and
-    returns mu at inference, except under `keras_vattn.posterior_draws`. The layer adds the KL, in nats, with
+    See Kingma and Welling 2014, and Bahuleyan et al. 2018 (sections 2.1 and 2.2). Training samples the latent variable
+    z. Inference returns the mean mu, except under `keras_vattn.posterior_draws`. The layer adds the KL, in nats, with
     `add_loss`. log sigma is clipped to [-8, 8].
 
-    A recurrent decoder uses this layer in a `keras_vattn.recurrent.LatentPart`, which calls `draw_noise` before the
-    loop, `parameters` and `sample` inside it, and `account` after it. `LatentPart(prior=...)` replaces N(0, I).
+    In a recurrent decoder, use this layer in a `keras_vattn.recurrent.LatentPart`. `LatentPart(prior=...)` replaces the
+    prior N(0, I).
 
     Formula:
         q(z | x) = "Normal"(mu, "diag"(sigma^2)), quad mu = W_m x + b_m, quad log sigma = W_s x + b_s
@@ -25,29 +25,30 @@ class GaussianLatent(GaussianLayer):
     Args:
         units: Width of z.
         temperature: Factor that multiplies sigma in samples at inference; 0 gives the mean. Defaults to 1.0.
-        free_bits: Nats per dimension. If the KL of a dimension, averaged over the batch, is below this value, the loss
-            contains this value instead (Kingma et al. 2016, eq. 15). Defaults to 0.0.
-        free_nats: Nats per example. If the KL of an example, summed over queries and dimensions, is below this value,
-            the loss contains this value instead. The KL of a single query can still be 0. Defaults to 0.0.
+        free_bits: Minimum KL of each dimension in the loss, in nats. The KL of a dimension is averaged over the valid
+            queries of the batch. A smaller average is replaced with `free_bits` (Kingma et al. 2016, eq. 15). Defaults
+            to 0.0.
+        free_nats: Minimum KL of each example in the loss, in nats. The KL of an example is summed over queries and
+            dimensions. A smaller sum is replaced with `free_nats`. The KL of a single query can still be 0. Defaults to
+            0.0.
         kernel_initializer: Initializer of W_m and W_s. Defaults to `"glorot_uniform"`.
-        initial_log_scale: Initial value of b_s. The initial W_m and W_s, and therefore z, are scaled by
-            exp(initial_log_scale). If a decoder samples z at every step, use a small value, such as -3, because the
-            noise of sigma = 1 would hide the decoder's other inputs. The log sigma of the prior should then begin at
-            the same value, as in `keras_vattn.StochasticDecoder`, because the KL from log sigma = -3 to N(0, I) is at
-            least 2.5 nats per dimension. Defaults to 0.0.
+        initial_log_scale: Initial value of b_s. The initial W_m and W_s are multiplied by exp(initial_log_scale). If a
+            decoder samples z at every step, use a small value, such as -3. Otherwise, the noise hides the other inputs
+            of the decoder. Also use a prior with the same initial log sigma, as in `keras_vattn.StochasticDecoder`: the
+            KL from log sigma = -3 to N(0, I) is at least 2.5 nats per dimension. Defaults to 0.0.
         **kwargs: Arguments of `keras_vattn.StochasticLayer` (`kl_weight`, `seed`, ...) and of every Keras layer.
 
     Call arguments:
-        inputs: (B, ..., D); the axes between the first and the last are the queries of the KL.
-        mask: Boolean (B, ...) or `None`; masked entries add no KL.
+        inputs: (B, ..., D). The axes between the first and the last are the queries of the KL.
+        mask: Boolean (B, ...) or `None`. Masked entries add no KL.
         training: Whether to draw samples.
 
     Returns:
         z, (B, ..., units).
 
     Raises:
-        ValueError: If `units` is not positive, if `temperature`, `free_bits` or `free_nats` is negative, or if both
-            `free_bits` and `free_nats` are set.
+        ValueError: If `units` is not positive, or `temperature`, `free_bits` or `free_nats` is negative.
+        ValueError: If both `free_bits` and `free_nats` are set.
 
     Example:
 
@@ -109,11 +110,11 @@ class GaussianLatent(GaussianLayer):
         if self.free_nats:
             counted = ops.sum(ops.where(valid > 0, divergence, 0.0), axis=axes[1:], keepdims=True)
             num_queries = ops.sum(valid, axis=axes[1:], keepdims=True)
-            # `add_divergence` sums `penalised` over queries. So divide the bounded sum evenly among the queries.
+            # Without this division, `add_divergence` would add the sum once for each query.
             query_penalty = ops.divide_no_nan(ops.maximum(counted, self.free_nats), num_queries)
             penalised = query_penalty + ops.zeros_like(divergence)
         elif self.free_bits:
-            # Do not multiply by the mask: a masked entry may be infinite, and 0 * inf is NaN.
+            # Do not multiply by the mask: a masked KL may be infinite, and 0 * inf is NaN.
             counted = ops.where(valid[..., None] > 0, by_dimension, 0.0)
             average = ops.divide_no_nan(ops.sum(counted, axis=axes), ops.sum(valid))  # (units,)
             penalised = ops.sum(ops.maximum(average, self.free_bits)) + ops.zeros_like(divergence)

@@ -17,16 +17,19 @@ class GraphAttention(AlignmentLayer):
     """Attention from the nodes of a graph to their neighbours, with weights that can be random variables.
 
     Node i attends to all nodes j with an edge from j to i (Velickovic et al. 2018, equations 1 to 6; Fan et al. 2020,
-    appendix B.1). Every head has its own W, a_target and a_source; the outputs of the heads are concatenated or
-    averaged before bias and activation. With `alignment="softmax"` this is the layer of a graph attention network. With
-    another alignment, training draws the weights independently for every edge and head, and inference uses
-    softmax(phi).
+    appendix B.1). The logits phi of the edges give the attention weights w:
 
-    A graph is passed as a list of edges: time and memory grow with the number of edges, and no N x N array is created.
-    Pass an undirected edge as two edges, one for each direction. Pass a batch of graphs as their disjoint union:
-    concatenate the nodes, and add the number of preceding nodes to both indices of each edge. Keras splits
-    arrays along the first axis, but the arrays of nodes and edges differ in length. So `fit` and
-    `keras_vattn.posterior_predictive` need a `tf.data.Dataset` with one graph per batch.
+    - With `alignment="softmax"`, this is the layer of a graph attention network.
+    - With another alignment, training draws the weights of each edge and head independently. Inference uses
+      softmax(phi).
+
+    Every head has its own W, a_target and a_source. The outputs of the heads are concatenated or averaged. Then the
+    layer adds the bias b and applies the activation.
+
+    Pass a graph as a list of edges. Time and memory grow with the number of edges. Pass an undirected edge as two
+    edges, one for each direction. Pass a batch of graphs as one large graph: concatenate the nodes, and add the number
+    of preceding nodes to both indices of each edge. `fit` and `keras_vattn.posterior_predictive` need a
+    `tf.data.Dataset` with one graph per batch, because the arrays of nodes and edges differ in length.
 
     Formula:
         phi_(i,j) = "LeakyReLU"(a_("target")^T W "node"_i + a_("source")^T W "node"_j), quad w_i ~ "alignment"(phi_i)
@@ -37,13 +40,13 @@ class GraphAttention(AlignmentLayer):
         num_heads: Number of heads H. Defaults to 1.
         concatenate: Whether to concatenate the outputs of the heads instead of averaging them. Defaults to `True`.
         alignment: As in `keras_vattn.Attention`. Defaults to `"softmax"`.
-        prior: `None` for no KL, `"fixed"`, `"contextual"` or a `Prior`. A contextual prior reads the projected nodes.
-            Defaults to `None`.
+        prior: `None` for no KL, `"fixed"`, `"contextual"` or a `Prior`. A contextual prior computes probabilities Psi
+            from the projected nodes. Defaults to `None`.
         per_head_prior: Whether a contextual prior has a separate network for each head. Defaults to `False`.
-        prior_over: Set of nodes over which a contextual prior normalises Psi: the `"neighbourhood"` of each node, as
-            for the weights, or all `"nodes"`, as in the code of Fan et al. 2020. Lognormal weights cannot match a prior
-            over `"nodes"`, so their KL stays above its `divergence_floor`. A prior of the same family as the posterior
-            is normalised over the neighbourhood and does not accept `"nodes"`. Defaults to `"neighbourhood"`.
+        prior_over: Nodes over which Psi sums to 1. `"neighbourhood"` means the neighbours of each node, as for the
+            weights. `"nodes"` means all nodes, as in the code of Fan et al. 2020. `"nodes"` needs a contextual prior of
+            another family than the posterior, such as `keras_vattn.GammaPrior`. With lognormal weights and `"nodes"`,
+            the KL stays above its `divergence_floor`. Defaults to `"neighbourhood"`.
         self_loops: Whether every node also attends to itself. A self-loop in `edges` is not counted twice. Defaults to
             `True`.
         negative_slope: Slope of the LeakyReLU for inputs below 0. Defaults to 0.2.
@@ -56,30 +59,30 @@ class GraphAttention(AlignmentLayer):
         kernel_regularizer: Regularizer of W, a_target and a_source. Defaults to `None`.
         bias_regularizer: Regularizer of b. Defaults to `None`.
         **kwargs: Arguments of `keras_vattn.StochasticLayer` (`kl_weight`, `seed`, ...) and of every Keras layer. For
-            `kl_reduction`, every node is an example, and every node with an edge is a query; the code of Fan et al.
-            2020 uses `"mean"`.
+            `kl_reduction`, every node is an example, and every node with an edge is a query. The code of Fan et al.
+            2020 uses `kl_reduction="mean"`.
 
     Call arguments:
         nodes: (N, D), the features of each node.
-        edges: Integers (E, 2), with a source j and a target i per edge: i attends to j. Indices must be in [0, N),
-            which is not checked. An index outside this range raises a TensorFlow error on a CPU, and is read as the
-            last node under XLA.
-        nodes_mask: Boolean (N,), `False` for padding. A padded node neither attends nor is attended to, and does not
-            count as an example in the KL.
-        edges_mask: Boolean (E,), `False` for padding. A padded edge has weight, gradient and KL exactly 0, whatever its
-            indices are.
+        edges: Integers (E, 2), with a source j and a target i per edge: i attends to j. Indices must be in [0, N). The
+            layer does not check the indices. TensorFlow raises an error for other indices on a CPU, but reads the last
+            node under XLA.
+        nodes_mask: Boolean (N,), `False` for padding. Edges from and to a padded node have weight 0. A padded node does
+            not count as an example in the KL.
+        edges_mask: Boolean (E,), `False` for padding. A padded edge has weight, gradient and KL exactly 0. The indices
+            of a padded edge may be any integers.
         return_attention_scores: Whether to return the weights before dropout as well. Defaults to `False`.
         training: Whether to draw samples and use dropout. At inference the weights are softmax(phi), except under
             `keras_vattn.posterior_draws`.
 
     Returns:
-        The output (N, H * F), or (N, F) for averaged heads. `return_attention_scores=True` also returns the weights (H,
-        E). With self-loops their shape is (H, E + N): the weights of the self-loops come last, in the order of the
-        nodes. The output of a node without an edge is activation(b).
+        The output (N, H * F), or (N, F) for averaged heads. The output of a node without an edge is activation(b).
+        `return_attention_scores=True` also returns the weights (H, E). With self-loops, the shape of the weights is
+        (H, E + N). The weights of the self-loops come last, in the order of the nodes.
 
     Raises:
-        ValueError: If a name is unknown, a number is out of range, shapes do not match, or the prior is combined with a
-            deterministic alignment or has a different number of heads.
+        ValueError: If a name is unknown, a number is out of range, or shapes do not match.
+        ValueError: If a prior is used with a deterministic alignment, or has a different number of heads.
 
     Example:
 
@@ -203,7 +206,7 @@ class GraphAttention(AlignmentLayer):
         count, valid, edges = ops.shape(nodes)[0], None, ops.cast(edges, "int64")
         if edges_mask is not None:
             valid = ops.cast(edges_mask, "bool")
-            # Replace the indices of padded edges, because they may be out of range.
+            # Without this, an index of a padded edge could be out of range and raise an error.
             edges = ops.where(valid[:, None], edges, ops.zeros_like(edges))
         source, target = edges[:, 0], edges[:, 1]
         if nodes_mask is not None:
@@ -217,7 +220,7 @@ class GraphAttention(AlignmentLayer):
         return SegmentKeys(target, count, source, valid)
 
     def draw_noise(self, nodes_shape, num_entries, seeds):
-        """Return a dictionary with the noise of a call, empty if the call samples nothing.
+        """Return a dictionary with the noise of a call. If the call samples nothing, the dictionary is empty.
 
         Args:
             nodes_shape: (N, D).
@@ -237,12 +240,12 @@ class GraphAttention(AlignmentLayer):
         kernel = ops.cast(self.kernel, self.compute_dtype)
         if "feature_dropout" in noise:
             nodes = ops.where(noise["feature_dropout"], nodes, ops.zeros_like(nodes))
-            # Scale the kernel instead of the features, because the kernel is smaller.
+            # Scaling the kernel is cheaper than scaling the features.
             kernel = ops.multiply(kernel, 1.0 / (1.0 - self.feature_dropout))
         return ops.reshape(ops.matmul(nodes, kernel), (-1, self.num_heads, self.units))
 
     def _score(self, value, keys, nodes_mask):
-        """Return the `AlignmentInputs` of the edges; their logits are (H, E)."""
+        """Return the `AlignmentInputs` of the edges, with logits (H, E)."""
         node_scores = []
         for kernel in (self.target_kernel, self.source_kernel):
             product = ops.multiply(value, ops.transpose(ops.cast(kernel, value.dtype)))
@@ -322,14 +325,13 @@ class GraphAttention(AlignmentLayer):
 
 
 def _psi_affects_prior(alignment, prior):
-    """Return whether the argument `prior_over` has an effect on the prior."""
+    """Return whether the prior depends on `prior_over`."""
     if prior is None or not prior.reads_keys or type(prior).distribution is Prior.distribution:
         return False
     return not (alignment.kl_of == "weights" and isinstance(prior, LogNormalPrior))
 
 
 def _check_shapes(nodes_shape, edges_shape):
-    """Raise ValueError unless the shapes are (N, D) and (E, 2)."""
     if len(nodes_shape) != 2 or len(edges_shape) != 2 or edges_shape[1] not in (2, None):
         raise ValueError(
             "`nodes` must have shape (N, D), and `edges` (E, 2): the source and the target of each edge. "

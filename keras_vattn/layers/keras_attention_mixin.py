@@ -9,24 +9,23 @@ from keras_vattn.support.products import matmul
 
 class KerasAttentionMixin(ChunkedAttention):
     """Mixin that adds an alignment and a prior to `keras.layers.Attention` or a subclass such as `AdditiveAttention`.
-    The scores of the layer are the logits of the alignment.
 
-    `keras_vattn.to_bayesian` converts the attention layers of a model into layers with this mixin. In a new model, use
-    `keras_vattn.Attention`, which has more options.
+    The scores of the Keras layer are the logits of the alignment. `keras_vattn.to_bayesian` converts the attention
+    layers of a model into layers with this mixin. In a new model, use `keras_vattn.Attention`, which has more options.
     """
 
     def add_alignment(self, alignment, prior, per_head_prior=False, name=None):
-        """Set the alignment and the prior. `name` replaces the name of the layer in the log, unless it is `None`."""
+        """Set the alignment and the prior. `name` is the name in the log, or `None` for the name of the layer."""
         self.set_alignment(VariationalAlignment(alignment, prior, dtype=self.dtype_policy))
         self.track_divergence(self.alignment_prior is not None, name)
 
     def build_prior(self, key_width):
-        """Create the weights of the prior, if there is one."""
+        """Create the weights of the prior."""
         if self.alignment_prior is not None and not self.alignment_prior.built:
             self.alignment_prior.build((None, None, key_width))
 
     def call(self, inputs, mask=None, training=False, return_attention_scores=False, use_causal_mask=False):
-        # `compute_mask` raises ValueError unless inputs and masks are lists of length two or three.
+        # Do not read the mask directly: `compute_mask` also checks the number of inputs and masks.
         query_mask = keras.layers.Attention.compute_mask(self, inputs, mask)
         size = self.chunk_size_of(1, ops.shape(inputs[0])[1], ops.shape(inputs[1])[1], return_attention_scores)
         if size is None:
@@ -41,7 +40,7 @@ class KerasAttentionMixin(ChunkedAttention):
         return (output, weights) if return_attention_scores else output
 
     def _attend(self, scored, noise, value, query_mask, training, chunk=None):
-        """Return the context, the weights, and the result of `divergence_terms`, for all queries or a `Chunk`."""
+        """Return the context, the weights, and the result of `divergence_terms`."""
         weights = ops.cast(self.variational.weights(scored, noise), self.compute_dtype)
         context = matmul(weights * noise["dropout"] if "dropout" in noise else weights, value)
         return context, weights, self.divergence_terms(scored, noise, scored.keys, query_mask, training, chunk=chunk)

@@ -15,16 +15,22 @@ from keras_vattn.support.products import project
 class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
     """`keras.layers.MultiHeadAttention` whose attention weights can be random variables.
 
-    See Vaswani et al. 2017, section 3.2, and Fan et al. 2020, section 3. With `alignment="softmax"` this layer equals
-    the Keras layer: arguments, outputs, masks and errors are the same, and each layer loads the weights of the other.
-    With another alignment, training draws the weights independently for every head, query and example, and inference
-    uses softmax(phi). At inference, the outputs of valid queries equal those of a Keras layer with the same weights.
-    With `use_bias`, each projection also has a bias.
+    See Vaswani et al. 2017, section 3.2, and Fan et al. 2020, section 3.
+
+    - With `alignment="softmax"`, this layer equals the Keras layer. Arguments, outputs, masks and errors are the same.
+    - With another alignment, training draws the attention weights of each head, query and example independently.
+      Inference uses the softmax of the logits phi. So at inference, the outputs of valid queries equal the outputs of a
+      Keras layer with the same variables.
 
     A weights file of the Keras layer loads into this layer with any alignment. With a contextual prior, use
     `load_weights(path, skip_mismatch=True)`, because the file lacks the weights of the prior. In `layer.weights`, the
-    weights of the prior come first. Padding must be finite, as in Keras. The training log shows the KL. If the KL
-    cannot reach 0 (for example, a Weibull posterior and a Gamma prior), the log also shows the KL minus its minimum.
+    weights of the prior come first. With `alignment="softmax"`, the Keras layer also loads the file of this layer.
+
+    Padding must be finite, as in Keras. The training log shows the KL. Some KLs cannot reach 0, for example from a
+    Weibull posterior to a Gamma prior. For these KLs, the log also shows the KL minus its minimum.
+
+    In the formula, h is a head, q^h is the distribution of its weights, and p^h is the prior. With `use_bias`, each
+    projection W also has a bias.
 
     Formula:
         phi_(t,s)^h = ((W_q^h "query"_t)^T W_k^h "key"_s) / sqrt("key_dim"), quad h = 1, ..., "num_heads"
@@ -41,14 +47,14 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
         prior: `"fixed"`, `"contextual"` or a `Prior`. With `None`, only posterior logits add a KL. A contextual prior
             reads the projected keys of a head. Defaults to `None`.
         per_head_prior: Whether a contextual prior has a separate network for each head. Defaults to `False`.
-        query_chunk_size: Number of queries per chunk, `"auto"`, or `None` for no chunks. Two chunks are computed at a
-            time, no T x S array is stored, and the gradient recomputes each chunk, so memory grows only with S. Draws
-            depend on the seed and on the chunk size. Chunks need a single attention axis. `"auto"` uses no chunks in
-            calls with fewer than 2^24 scores per example, with unknown lengths, or with `return_attention_scores=True`.
-            Defaults to `None`.
+        query_chunk_size: Number of queries per chunk, `"auto"`, or `None` for no chunks. Chunks save memory: the layer
+            stores no T x S array and computes at most two chunks at a time. The gradient recomputes each chunk. The
+            draws depend on the chunk size. Chunks need inputs (B, T, D) and attention over axis 1 only. `"auto"` uses
+            chunks only for 2^24 or more scores per example (H * T * S). With unknown lengths or
+            `return_attention_scores=True`, `"auto"` uses no chunks. Defaults to `None`.
         **kwargs: Arguments of `keras_vattn.StochasticLayer` (`kl_weight`, `seed`, ...), and the other arguments of
-            `keras.layers.MultiHeadAttention`: `use_gate` needs Keras 3.14 or newer, and `sliding_window` needs 3.15.
-            `flash_attention` computes no weights and needs `alignment="softmax"`.
+            `keras.layers.MultiHeadAttention`. `use_gate` needs Keras 3.14 or newer, and `sliding_window` needs Keras
+            3.15 or newer. `flash_attention` needs `alignment="softmax"`.
 
     Call arguments:
         query: (B, T, Dq), or (B, ..., Dq) with `attention_axes`, which selects the axes to attend over.
@@ -59,23 +65,27 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
             gradient and KL exactly 0, in every head.
         key_mask: Boolean (B, S), combined with `value_mask`.
         attention_mask: Boolean (B, T, S), (B, H, T, S) for one mask per head, (T, S) for all examples, or any shape
-            that broadcasts to these. It is combined with the other masks.
+            that broadcasts to these shapes. The layer combines all masks.
         return_attention_scores: Whether to return the weights before dropout as well. Defaults to `False`.
         training: Whether to draw samples and use dropout. At inference the weights are softmax(phi), except under
             `keras_vattn.posterior_draws`.
         use_causal_mask: Whether query t attends only to the positions up to t. This needs a single attention axis.
             Defaults to `False`.
-        posterior_logits: (B, H, T, S), or (B, 1, T, S) or (B, T, S) for all heads, from an inference network that may
-            see the target, or `None`. With posterior logits, q = alignment(posterior_logits) and p = alignment(phi).
+        posterior_logits: (B, H, T, S), or (B, 1, T, S) or (B, T, S) for all heads, or `None`. They come from an
+            inference network, which may read the target. With posterior logits, q = alignment(posterior_logits) and p =
+            alignment(phi).
 
     Returns:
         The output (B, T, Dq), or (B, T, *output_shape), and the weights (B, H, T, S) with
         `return_attention_scores=True`. A query without a valid key has weights 0.
 
     Raises:
-        ValueError: As in `keras.layers.MultiHeadAttention`. Also if a name is unknown; if a prior and posterior logits
-            are combined, or one of them is used with a deterministic alignment; if the prior has a different number of
-            heads; if posterior logits have the wrong shape; or if `flash_attention` is used without softmax.
+        ValueError: As in `keras.layers.MultiHeadAttention`.
+        ValueError: If a name is unknown, or the prior has a different number of heads.
+        ValueError: If a prior and posterior logits are combined.
+        ValueError: If a prior or posterior logits are used with a deterministic alignment.
+        ValueError: If the posterior logits have the wrong shape.
+        ValueError: If `flash_attention` is used without softmax.
 
     Example:
 
@@ -149,8 +159,7 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
                 training=training,
                 use_causal_mask=use_causal_mask,
             )
-        # Do not call Keras's `call` here: it does not pass the query mask and posterior logits to `_compute_attention`,
-        # and it combines masks only for inputs of shape (B, T, D).
+        # `super().call` would drop the posterior logits and the query mask, so the KL would be wrong.
         self._check(query, value, key, query_mask, value_mask, key_mask, attention_mask)
         key = value if key is None else key
         masks = None if size is None else self._chunk_masks(query, value_mask, key_mask, attention_mask)
@@ -173,18 +182,17 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
         return (output, weights) if return_attention_scores else output
 
     def _chunk_masks(self, query, value_mask, key_mask, attention_mask):
-        """Return the masks passed to this call as a list, each expanded to the rank of the logits."""
+        """Return a list of the masks of a call, each with the rank of the logits."""
         masks = [x[:, None] for x in (value_mask, key_mask) if x is not None]
         masks += [] if attention_mask is None else [attention_mask]
         query_mask = keras_private.mask_of(query)
         if self.is_softmax and query_mask is not None:
-            # As in the Keras layer, a padded query attends to no key.
+            # The Keras layer also masks all keys of a padded query.
             masks.append(query_mask[:, :, None])
         axes = AttentionAxes((1,), 3)
         return [axes.expand_mask(x) for x in masks]
 
     def _check_position_masks(self, query, use_causal_mask):
-        """Raise ValueError if the attention axes do not support the causal mask or the window."""
         axes, window = AttentionAxes(self.attention_axes, len(query.shape)), self.sliding_window
         if (use_causal_mask and axes.count != 1) or (window is not None and not axes.is_plain):
             raise ValueError(
@@ -194,7 +202,6 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
             )
 
     def _check(self, query, value, key, query_mask, value_mask, key_mask, attention_mask):
-        """Raise ValueError if shapes do not match. This replaces the checks in the `call` of Keras."""
         rank, axes = len(query.shape), AttentionAxes(self.attention_axes, len(query.shape))
         batch_shape = lambda x: tuple(x.shape[axis] for axis in axes.batch_axes)  # noqa: E731
         for name, x in (("value", value), ("key", value if key is None else key)):
@@ -213,7 +220,6 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
             check_mask(name, mask, value.shape[:-1], "(B, S)")
         if attention_mask is not None and axes.batch_axes == (0,):
             batch, heads, *attended = axes.logits_shape(self.num_heads, query.shape, value.shape)
-            # As in Keras, a mask may also be shared by all examples, or differ between heads.
             choices = ((batch, heads, *attended), attended)
             if not any(fits(attention_mask.shape, choice, broadcast=True) for choice in choices):
                 check_mask("attention_mask", attention_mask, (batch, *attended), "(B, T, S) or (B, H, T, S)")
@@ -230,12 +236,12 @@ class MultiHeadAttention(MultiHeadMixin, keras.layers.MultiHeadAttention):
         self.multi_head_chunk_size(query.shape, value.shape, call_arguments["return_attention_scores"])
         if not call_arguments["return_attention_scores"]:
             return output
-        # Compute the shape of the weights here: Keras assumes equal numbers of queries and keys.
+        # Keras would return a wrong shape for different numbers of queries and keys.
         shape = AttentionAxes(self.attention_axes, len(query.shape)).logits_shape(
             self.num_heads, query.shape, value.shape
         )
         return output, keras.KerasTensor(shape, dtype=self.compute_dtype)
 
     def get_config(self):
-        # Older versions of Keras omit these two arguments from the config.
+        # Older Keras versions omit these two arguments from the config.
         return {"sliding_window": self.sliding_window, "use_gate": self.use_gate, **super().get_config()}

@@ -16,16 +16,15 @@ from keras_vattn.support.masks import both, fits
 from keras_vattn.support.sublayers import claim, serialize_sublayer
 from keras_vattn.support.validation import positive_integer
 
-# For each argument: the version of Keras that introduced it, and the default that matches earlier versions.
+# Name: (version of Keras that introduced the argument, default that keeps the behaviour of older versions).
 NEWER_ARGUMENTS = {"use_gate": ("3.14", False), "sliding_window": ("3.15", None)}
 
 
 class MultiHeadMixin(ChunkedAttention):
     """Mixin that adds an alignment and a prior to `keras.layers.MultiHeadAttention` or a subclass of it.
 
-    The mixin replaces the method `_compute_attention`, which computes the outputs of the heads from projected queries,
-    keys and values. The mixin does not replace `call`, so it also works with a subclass that defines its own `call`,
-    such as `keras_hub.layers.CachedMultiHeadAttention`. `keras_vattn.MultiHeadAttention` combines this mixin with
+    The mixin replaces the method `_compute_attention` but not `call`. So the Keras layer may define its own `call`, as
+    `keras_hub.layers.CachedMultiHeadAttention` does. `keras_vattn.MultiHeadAttention` combines the mixin with
     `keras.layers.MultiHeadAttention`, and documents the formula.
 
     Args:
@@ -84,9 +83,8 @@ class MultiHeadMixin(ChunkedAttention):
         self.add_alignment(alignment, prior, per_head_prior)
 
     def add_alignment(self, alignment, prior, per_head_prior=False, name=None):
-        """Set the alignment and the prior. `name` replaces the name of the layer in the log, unless it is `None`."""
+        """Set the alignment and the prior. `name` is the name in the log, or `None` for the name of the layer."""
         keras_private.require_multi_head()
-        # Older Keras versions do not have these two options.
         config = keras.layers.MultiHeadAttention.get_config(self)
         self.use_gate, self.sliding_window = config.get("use_gate", False), config.get("sliding_window")
         self.is_softmax = type(alignment) is alignments.Softmax
@@ -107,13 +105,12 @@ class MultiHeadMixin(ChunkedAttention):
         self.build_prior()
 
     def build_prior(self):
-        """Create the weights of the prior, if there is one."""
+        """Create the weights of the prior."""
         if self.alignment_prior is not None and not self.alignment_prior.built:
             self.alignment_prior.build((None, self.num_heads, None, self.key_dim))
 
     def __call__(self, *arguments, **options):
-        # `keras.layers.MultiHeadAttention.call` removes the masks of its inputs. Other layers may need these masks, so
-        # copy the inputs.
+        # Without this copy, Keras would remove the masks of tensors that other layers still read.
         arguments, options = keras.tree.map_structure(keras_private.copy_masked, (arguments, options))
         return super().__call__(*arguments, **options)
 
@@ -135,7 +132,7 @@ class MultiHeadMixin(ChunkedAttention):
             heads = query, key, value
             return self._in_chunks(heads, masks, size, training, query_mask, posterior_logits, use_causal_mask), None
         if self.is_softmax:
-            # Pass this argument only if it is true, because Keras before 3.15 lacks it.
+            # Keras before 3.15 raises TypeError for this argument.
             causal = {"use_causal_mask": True} if use_causal_mask else {}
             return super()._compute_attention(
                 query, key, value, attention_mask, training, return_attention_scores, **causal
@@ -156,8 +153,7 @@ class MultiHeadMixin(ChunkedAttention):
         return context, axes.unfold(weights, shape)
 
     def multi_head_chunk_size(self, query_shape, key_shape, return_attention_scores, rank=3):
-        """Return the number of queries per chunk, or `None` if the call is not split into chunks. `rank` is 3 for a
-        query (B, T, D), and 4 for a projected query (B, T, H, D)."""
+        """Return the number of queries per chunk, or `None`. `rank` is 4 for a projected query, otherwise 3."""
         if self.query_chunk_size is None:
             return None
         if len(query_shape) == rank and AttentionAxes(self.attention_axes, 3).axes == (1,):
@@ -173,21 +169,13 @@ class MultiHeadMixin(ChunkedAttention):
         )
 
     def _in_chunks(self, heads, masks, size, training, query_mask, posterior_logits, is_causal, window=None):
-        """Return the outputs of the heads, (B, T, H, D), as `_compute_attention` does.
-
-        Args:
-            heads: Projected queries, keys and values.
-            masks: List of boolean masks, each with the rank of the logits.
-            size: Number of queries per chunk.
-            training, query_mask, posterior_logits: As in the call.
-            is_causal, window: As in `over_chunks`.
-        """
+        """Return the outputs of the heads, (B, T, H, D). `heads` are projected queries, keys and values."""
         axes = AttentionAxes((1,), 3)
         query, key, value = (axes.by_head(x) for x in heads)
         query = ops.multiply(query, ops.cast(1.0 / math.sqrt(self.key_dim), query.dtype))
         shape = (*ops.shape(query)[:-1], ops.shape(key)[-2])
         inputs = [query], [key, value], [self._by_head(posterior_logits, axes, shape)]
-        # A chunk computes one head, or all heads if the prior has one network per head.
+        # A prior with one network per head needs all heads in a chunk.
         num_heads = 1 if self.per_head_prior else self.num_heads
         inputs = [[_heads_to_batch(x, num_heads) for x in each if x is not None] for each in inputs]
 
@@ -197,7 +185,7 @@ class MultiHeadMixin(ChunkedAttention):
             scored = AlignmentInputs(logits, valid, self.variational.log_psi(key, valid), *entries)
             noise = self.draw_rows(ops.shape(logits), chunk.seeds, chunk.num_keys)
             if self.is_softmax:
-                # As in Keras, if all keys are masked, their weights are equal.
+                # Unlike `variational.weights`, this gives equal weights if all keys are masked, as Keras does.
                 weights = tf.nn.softmax(valid.mask_out(logits))
             else:
                 weights = self.variational.weights(scored, noise)
@@ -219,7 +207,7 @@ class MultiHeadMixin(ChunkedAttention):
             query: Projected queries, (B, ..., H, D).
             key: Projected keys, (B, ..., H, D).
             mask: Boolean (..., T, S) or `None`. A mask of lower rank than the logits gets axes of length 1 before T.
-            posterior_logits: Logits of an inference network, with a shape that `call` accepts, or `None`.
+            posterior_logits: As in `call`.
         """
         axes = AttentionAxes(self.attention_axes, len(query.shape) - 1)
         shape = axes.logits_shape(self.num_heads, ops.shape(query), ops.shape(key))
@@ -231,8 +219,7 @@ class MultiHeadMixin(ChunkedAttention):
         return axes, AlignmentInputs(logits, keys, log_psi, self._by_head(posterior_logits, axes, shape))
 
     def combined_mask(self, query, value, value_mask, key_mask, attention_mask, use_causal_mask):
-        """Return the mask of valid keys and allowed positions, with the rank of the logits, or `None`. `query_mask` is
-        not part of the mask, because masked queries still attend to keys."""
+        """Return the mask of keys and positions, with the rank of the logits, or `None`."""
         axes = AttentionAxes(self.attention_axes, len(query.shape))
         mask = axes.expand_mask(attention_mask)
         for padding_mask in (value_mask, key_mask):
@@ -242,7 +229,7 @@ class MultiHeadMixin(ChunkedAttention):
         return both(mask, axes.expand_mask(position_mask))
 
     def _scored(self, arguments, options):
-        # Use `get`, because the `call` of a subclass may lack some of these arguments.
+        # Use `get`: a subclass may define a `call` without these arguments.
         call_arguments = self._bind(arguments, options)
         query, value = call_arguments["query"], call_arguments["value"]
         key, posterior_logits = call_arguments.get("key"), call_arguments.get("posterior_logits")
@@ -253,7 +240,7 @@ class MultiHeadMixin(ChunkedAttention):
         return self.score_heads(*projected, mask, posterior_logits)[1]
 
     def check_posterior_logits(self, posterior_logits, query, value):
-        """Raise ValueError if posterior logits are passed but not supported, or have the wrong shape."""
+        """Raise ValueError if the posterior logits are not supported, or have the wrong shape."""
         if posterior_logits is None:
             return
         self.variational.require_place_for_posterior_logits(posterior_logits)
@@ -272,7 +259,7 @@ class MultiHeadMixin(ChunkedAttention):
             return None
         if len(posterior_logits.shape) < len(shape):
             posterior_logits = ops.expand_dims(posterior_logits, len(axes.batch_axes))
-        # Broadcast to all heads: every head needs its own draws, even from shared logits.
+        # Without this broadcast, heads that share logits would also share their draws.
         return axes.fold(ops.broadcast_to(as_finite_float32(posterior_logits), shape))
 
     def draw_alignment(self, shape, seeds):
@@ -284,7 +271,7 @@ class MultiHeadMixin(ChunkedAttention):
     def draw_seeds(self, training):
         if not self.is_softmax:
             return super().draw_seeds(training)
-        # Use the seed of Keras's own dropout, so that this layer and the Keras layer drop the same weights in float32.
+        # With another seed, this layer would drop other weights than the Keras layer that it replaces.
         drops = self.dropout and (training or training_requested(self))
         return Seeds(dropout=random.dropout_seed(keras_private.dropout_of(self).seed_generator) if drops else None)
 
@@ -301,7 +288,7 @@ class MultiHeadMixin(ChunkedAttention):
 
 
 def _supported_arguments(arguments):
-    """Return the arguments that the installed Keras supports; raise ValueError if an unsupported argument is set."""
+    """Return the arguments that the installed Keras supports. Raise ValueError if a newer argument is set."""
     supported = inspect.signature(keras.layers.MultiHeadAttention).parameters
     for name, (version, default) in NEWER_ARGUMENTS.items():
         if name not in supported and arguments.get(name, default) != default:
@@ -313,5 +300,5 @@ def _supported_arguments(arguments):
 
 
 def _heads_to_batch(x, num_heads):
-    """Return x (B, H, ..., D) as (B H, 1, ..., D), or unchanged if `num_heads` is 1."""
+    """Return x (B, H, ..., D) as (B * H, 1, ..., D), or unchanged if `num_heads` is 1."""
     return x if num_heads == 1 else ops.reshape(x, (-1, 1, *ops.shape(x)[2:]))

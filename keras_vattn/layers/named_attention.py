@@ -2,10 +2,10 @@ from keras_vattn.layers.attention import Attention
 
 
 class NamedAttention(Attention):
-    """Base class of layers that implement the attention of one paper. A subclass fixes some arguments of
-    `keras_vattn.Attention`, such as the alignment and the context, and accepts their parameters instead.
+    """Base class of layers that implement the attention of one paper.
 
-    A subclass calls `refuse_fixed` first in `__init__`. The config contains `own_arguments` but not `fixed_arguments`.
+    A subclass sets the arguments in `fixed_arguments` of `keras_vattn.Attention` itself, and adds the arguments in
+    `own_arguments`. The config contains only the latter. A subclass calls `refuse_fixed` first in `__init__`.
     """
 
     fixed_arguments = ("alignment", "context")

@@ -10,20 +10,18 @@ from keras_vattn.support.validation import nonnegative_number, number, positive_
 class PredictedContext(GaussianLayer):
     """Predicts an attended vector c from a latent variable z (VRAE-SA; Chien and Wang 2019, equations 16 and 19).
 
-    A decoder reads tilde(c) instead of c, so it can generate without a memory. If you pass the target c, training adds
-    an auxiliary term to the loss, so that z contains information about c. In the formula, sg stops the gradient, so the
-    term trains the attention only through z. In Chien and Wang 2019 (equation 8), the term is E_(tilde(c) ~ p)[log
-    p(tilde(c) | z)], the negative entropy of p. It does not contain c, so z learns nothing about c. This layer
-    evaluates log p at c instead. `min_log_scale` limits log sigma from below, so that log p(c | z) is bounded above.
+    A decoder reads the prediction tilde(c) instead of c, so the decoder can generate without a memory. Training samples
+    tilde(c) from p. Inference returns the mean mu, except under `keras_vattn.posterior_draws`.
 
-    The auxiliary term is not part of a bound: it is added to the loss only in training, and `keras_vattn.divergences`
-    omits it. The log shows -log p(sg(c) | z) in nats, unweighted, under the name of the layer with the suffix `_nats`.
+    If you pass the target c, training adds an auxiliary term to the loss: -log p(sg(c) | z), where sg stops the
+    gradient to c. The term trains z to contain information about c. The term is not part of the ELBO, and
+    `keras_vattn.divergences` omits the term. The log shows the unweighted term, in nats, under the name of the layer
+    with the suffix `_nats`. Chien and Wang 2019 (equation 8) use the negative entropy of p instead. The entropy does
+    not depend on c, so z would learn nothing about c.
 
-    With `informed=True`, c is the mean of a posterior q: tilde(c) is drawn around c, so a decoder receives information
-    about c. The KL, sum_d (c_d - mu_d)^2 / (2 sigma_d^2), replaces the auxiliary term. The KL has a gradient with
-    respect to c and is part of the bound; the log shows it with the suffix `_kl`.
-
-    The layer samples in training; inference returns the mean, except under `keras_vattn.posterior_draws`.
+    With `informed=True`, the layer draws tilde(c) from a posterior q with mean c, so a decoder receives information
+    about c. The KL, sum_d (c_d - mu_d)^2 / (2 sigma_d^2), replaces the auxiliary term. The KL is part of the ELBO and
+    has a gradient with respect to c. The log shows the KL with the suffix `_kl`.
 
     Formula:
         tilde(c) ~ p(tilde(c) | z) = "Normal"(mu, "diag"(sigma^2)), quad mu = W_m z + b_m
@@ -34,7 +32,7 @@ class PredictedContext(GaussianLayer):
 
     Args:
         units: Width of c and its prediction.
-        min_log_scale: Smallest log sigma. Defaults to -3.0.
+        min_log_scale: Smallest log sigma, which bounds log p(c | z) from above. Defaults to -3.0.
         temperature: Factor that multiplies sigma in samples at inference. Defaults to 1.0.
         informed: Whether tilde(c) is drawn around the target c, which adds a KL. Defaults to `False`.
         kernel_initializer: Initializer of W_m and W_s. Defaults to `"glorot_uniform"`.
@@ -44,15 +42,15 @@ class PredictedContext(GaussianLayer):
     Call arguments:
         inputs: z, (B, ..., D).
         target: c, (B, ..., units), or `None` to add nothing to the loss.
-        mask: Boolean (B, ...) or `None`; masked entries add nothing to the loss.
+        mask: Boolean (B, ...) or `None`. Masked entries add nothing to the loss.
         training: Whether to draw samples and add the auxiliary term.
 
     Returns:
         tilde(c), (B, ..., units).
 
     Raises:
-        ValueError: If `units` is not positive, if `kl_weight` or `temperature` is negative, or if the width of the
-            target is not `units`.
+        ValueError: If `units` is not positive, or `kl_weight` or `temperature` is negative.
+        ValueError: If the width of the target is not `units`.
 
     Example:
 
@@ -63,7 +61,7 @@ class PredictedContext(GaussianLayer):
     """
 
     noise_name = "prediction"
-    # Initial value of b_s. The initial log sigma is near min_log_scale + softplus(0).
+    # Initial value of b_s. This is not the initial log sigma, which also contains `min_log_scale` and softplus.
     initial_log_scale = 0.0
 
     def __init__(
@@ -81,11 +79,9 @@ class PredictedContext(GaussianLayer):
         self.min_log_scale = number("min_log_scale", min_log_scale, minimum=-8.0, maximum=8.0)
         self.temperature = nonnegative_number("temperature", temperature)
         self.informed = bool(informed)
-        # Without `informed`, the layer adds an auxiliary term, not a KL.
         self.logged_as = "kl" if self.informed else "nats"
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.supports_masking = True
-        # The log of `fit` shows the KL or the auxiliary term only after the first call with a target.
         self.track_divergence(shown=False)
 
     def build(self, inputs_shape, target_shape=None):
@@ -103,8 +99,7 @@ class PredictedContext(GaussianLayer):
         return {"mean": mean, "log_scale": clip_log_scale(self.min_log_scale + above)}
 
     def posterior(self, parameters, target):
-        """Return the parameters of q if `informed` is `True`, and those of p otherwise. The mean of q is the target c.
-        A call with a target draws tilde(c) from this distribution."""
+        """Return the parameters of q, whose mean is the target, if `informed` is `True`. Otherwise, those of p."""
         return {**parameters, "mean": ops.cast(target, parameters["mean"].dtype)} if self.informed else parameters
 
     def account(self, parameters, target, mask=None, training=None):
@@ -146,8 +141,7 @@ class PredictedContext(GaussianLayer):
         return self.sample(parameters, noise, training)
 
     def distribution(self, inputs):
-        """Return p(tilde(c) | z), a TensorFlow Probability distribution with event shape (units,). The layer must be
-        built."""
+        """Return p(tilde(c) | z), a TensorFlow Probability distribution. The layer must be built."""
         self.require_built()
         return diagonal_normal(**self.parameters(inputs))
 

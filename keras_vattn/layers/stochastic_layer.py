@@ -35,13 +35,16 @@ REDUCTIONS = ("sum", "query_mean", "mean")
 class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
     """Base class of layers with noise or a KL. It manages the seed, the weight and annealing of the KL, and the log.
 
-    A subclass with a KL calls `track_divergence` once in `__init__` and `add_divergence` once per call. `noise_seed`
-    returns a seed if the call draws, and `None` otherwise. Calls draw in training and under
-    `keras_vattn.posterior_draws`, which also works for your own subclasses. `stochastic_config` returns the arguments
-    of this class for `get_config`.
+    Your subclass calls these methods:
 
-    In the formula, b is one of B examples, t is a valid query of this example, and n is the number of entries (keys,
-    heads, dimensions) over which the KL of a query is summed.
+    - `track_divergence`, once in `__init__`, if the layer has a KL.
+    - `add_divergence`, once in each call, if the layer has a KL.
+    - `noise_seed`, for a seed if the call draws noise, and `None` otherwise. Calls draw in training and under
+      `keras_vattn.posterior_draws`.
+    - `stochastic_config`, for the arguments of this class in `get_config`.
+
+    In the formula, q is the posterior and p is the prior of a query. b is one of B examples, and t is a valid query of
+    this example. n is the number of entries (keys, heads, dimensions) over which the KL of a query is summed.
 
     Formula:
         "loss" = "kl_weight" * "kl_annealing"("training calls") * 1/N sum_(b,t) "KL"(q_(b,t) || p_(b,t))
@@ -50,16 +53,16 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
     Args:
         kl_weight: Constant factor that multiplies the KL in the loss, at least 0 (gamma_a of Bahuleyan et al. 2018, eq.
             8). Defaults to 1.0.
-        kl_annealing: `None`, or a `keras.optimizers.schedules.LearningRateSchedule` for a second factor (lambda_KL of
-            Bahuleyan et al. 2018, eq. 8). The schedule is evaluated at the layer's own count of training calls. With
-            `training=False` the second factor is `keras_vattn.annealing.final_value(kl_annealing)`. Defaults to `None`.
-        kl_reduction: With `"sum"` the KL is summed over valid queries and entries (keys, heads, dimensions) and
-            averaged over the batch, in nats per example; use it with a summed reconstruction loss. With `"query_mean"`
-            the sum is divided by the number of valid queries; use it with a mean over tokens. With `"mean"` the sum is
-            divided by the number of valid entries of all queries. Defaults to `"sum"`.
-        seed: Integer or `None`. Seed of all draws of the layer and of the dropout on its weights. Defaults to `None`.
-        draws_noise: Whether the layer draws noise. With `False`, the layer creates no seed generator, and therefore no
-            variable for the generator's state. Defaults to `True`.
+        kl_annealing: `None`, or a `keras.optimizers.schedules.LearningRateSchedule` that computes a second factor of
+            the KL (lambda_KL of Bahuleyan et al. 2018, eq. 8) from the number of training calls of the layer. With
+            `training=False`, the factor is `keras_vattn.annealing.final_value(kl_annealing)`. Defaults to `None`.
+        kl_reduction: Divisor of the KL, which is summed over all valid queries and their entries. `"sum"` divides by
+            the batch size, for nats per example; use it with a summed reconstruction loss. `"query_mean"` divides by
+            the number of valid queries; use it with a mean over tokens. `"mean"` divides by the number of valid entries
+            of all queries. Defaults to `"sum"`.
+        seed: Integer or `None`. Seed of the draws and the dropout of the layer. Defaults to `None`.
+        draws_noise: Whether the layer draws noise. With `False`, the layer creates no seed generator. Defaults to
+            `True`.
 
     Example:
 
@@ -91,10 +94,10 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
     0.245
     """
 
-    # A `Draws` if `keras_vattn.posterior_draws` makes this layer sample in this thread, otherwise `None`.
+    # A `Draws` under `keras_vattn.posterior_draws`, otherwise `None`. Every thread has its own value.
     draws = DRAWS
     logged_as = "kl"
-    # Whether examples on the first axis influence each other, as the nodes of a graph do.
+    # Whether rows of the first axis depend on each other, as the nodes of a graph do.
     mixes_examples = False
 
     def __init__(self, kl_weight=1.0, kl_annealing=None, kl_reduction="sum", seed=None, draws_noise=True, **kwargs):
@@ -102,7 +105,7 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         self.become_stochastic(kl_weight, kl_annealing, kl_reduction, seed, draws_noise)
 
     def become_stochastic(self, kl_weight, kl_annealing, kl_reduction, seed, draws_noise=True):
-        """Set the attributes of a stochastic layer. The arguments are those of the class."""
+        """Set the attributes of a stochastic layer from the arguments of the class."""
         if isinstance(kl_annealing, dict):
             kl_annealing = keras.saving.deserialize_keras_object(kl_annealing)
         if kl_annealing is not None and not isinstance(kl_annealing, keras.optimizers.schedules.LearningRateSchedule):
@@ -124,7 +127,7 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         self.annealing_start = 0
 
     def track_divergence(self, shown=True, name=None):
-        """Create the counter of training calls and the metric that logs the KL. Every layer with a KL must call this.
+        """Create the metric that logs the KL and the counter of training calls. A layer with a KL must call this.
 
         Args:
             shown: Whether the log always shows the KL. With `False`, the log shows it once a call has added a KL.
@@ -143,8 +146,7 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
 
     @property
     def training_calls(self):
-        """The count of training calls, an int64 variable that is saved with the layer but is not one of its weights;
-        `None` for a layer without a KL."""
+        """The count of training calls, a variable outside `weights`, or `None` for a layer without a KL."""
         return None if self.call_count is None else self.call_count.variable
 
     @property
@@ -159,12 +161,11 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
 
     @property
     def is_stochastic(self):
-        """Whether the layer draws from a posterior; dropout alone does not make a layer stochastic."""
+        """Whether the layer draws from a posterior. Dropout alone does not count."""
         return True
 
     def rematerialized_call(self, layer_call, *arguments, **options):
-        """Prevent `keras.RematScope` from recomputing a call of a layer that samples or adds a KL: a recomputed call
-        would draw different noise, and its KL would have no gradient."""
+        """Return `layer_call` without rematerialization, because a recomputed KL would have no gradient."""
         if self.seed_generator is None and self.kl_tracker is None:
             return super().rematerialized_call(layer_call, *arguments, **options)
         return layer_call
@@ -193,7 +194,7 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         return Seeds(noise, dropout, bool(training))
 
     def draw_temperature(self, training, temperature):
-        """Return the factor on sigma: 1 in training, else the value that `posterior_draws` set, else `temperature`."""
+        """Return the factor of sigma: 1 in training, otherwise that of `posterior_draws`, or `temperature`."""
         if training:
             return 1.0
         draws = self.draws
@@ -204,13 +205,13 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
     ):
         """Add the KL of this call to the losses. Call this method once per call of the layer.
 
-        The log receives the unweighted KL when `fit`, `evaluate` or your code (`model.losses`) reads the losses.
-        Calling, predicting or exporting alone does not change the log.
+        The log receives the unweighted KL when `model.losses` is read, as in `fit` and `evaluate`. A call alone does
+        not change the log.
 
         Args:
-            divergence: KL in nats, float32, (B, ...), one value per query. `None` means that the call has no KL: the
-                method then only updates the count of training calls.
-            valid: Boolean tensor that broadcasts to `divergence` and is `False` for queries to exclude, or `None`.
+            divergence: KL in nats, float32, (B, ...), one value per query. With `None`, the method only updates the
+                count of training calls.
+            valid: Boolean tensor that broadcasts to `divergence`, `False` for queries to exclude, or `None`.
             entries: Number of entries per query over which the KL was summed: a number, or a tensor that broadcasts to
                 `divergence`. Only `kl_reduction="mean"` uses it.
             training: The argument `training` of the call.
@@ -218,11 +219,11 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
                 KL with free bits.
             floor: Lower bound of `divergence`, of the same shape, or `None` for 0. The log also shows the KL minus this
                 bound. The loss contains the full KL.
-            examples: Divisor of the sum: the number of examples, a number or scalar tensor. `None` uses the length of
-                the first axis.
+            examples: Number of examples, a number or scalar tensor. `None` uses the length of the first axis.
 
         Raises:
             ValueError: If the layer has not called `track_divergence`.
+            ValueError: If `keras.RematScope` or `tf.recompute_grad` recomputes an enclosing layer in training.
         """
         if divergence is None:
             self.count_call(training)
@@ -249,11 +250,11 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         total = _masked_sum(divergence, valid)
         penalised_total = total if penalised is None else _masked_sum(penalised, valid)
         loss = self._current_kl_weight(training) * _quotient(penalised_total, denominator)
-        # Cast the loss: Keras cannot add a half-precision loss to a loss of the default dtype.
+        # Without this cast, Keras would fail to add a half-precision KL to a float32 loss.
         loss = ops.cast(loss, "float64" if keras.config.floatx() == "float64" else "float32")
         above_floor = total
         if floor is not None:
-            # Subtract the floor per query: in float32, the difference between two large sums is mostly rounding error.
+            # Do not sum before subtracting: the difference of two large float32 sums is mostly rounding error.
             above_floor = _masked_sum(ops.cast(divergence, "float32") - floor, valid)
             self._shows_floor = True
         self._added.prune(keras_private.own_losses(self))
@@ -267,32 +268,32 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         return losses
 
     def _losses_of_this_replica(self):
-        """Return the losses that this replica added, and the `AddedDivergence`s of these losses."""
+        """Return the losses of this replica, and their `AddedDivergence` objects."""
         losses, thread = keras_private.own_losses(self), _replica_thread()
         added = self._added.prune(losses)
         if thread is None:
             return losses, added
-        # Replicas are threads that share one list of losses: each replica reads only the losses that it added.
+        # Replicas share one list of losses. Without this filter, each replica would return the losses of all replicas.
         other_replicas = {id(x.loss) for x in added if x.thread != thread}
         return [x for x in losses if id(x) not in other_replicas], [x for x in added if x.thread == thread]
 
     def _log(self, added):
-        """Add each KL to the log once, when the losses are read. If `call` updated the log, `predict` would also
-        have to compute the KL."""
+        """Add KLs to the log."""
         if not added:
             return
         for divergence in added:
             divergence.is_logged = True
-        # If one step calls the layer several times, log the sum of the KLs, because the loss contains this sum.
+        # If one step calls the layer several times, the log shows the sum of the KLs, as the loss does.
         last = added[-1].batch_size
         self.kl_tracker.add([_rescaled(x.total, x.batch_size, last) for x in added], last)
         if self._shows_floor:
             self.kl_above_floor_tracker.add([_rescaled(x.above_floor, x.batch_size, last) for x in added], last)
 
     def divergence_of_last_call(self, weighted=False):
-        """Return the KL that this layer added in the last call of the model, a float32 scalar, or `None` if it added no
-        KL. The KL is in nats and averaged over the batch. With `weighted`, return the value that enters the loss. This
-        method does not change the KL that `fit` logs."""
+        """Return the KL of the layer in the last call of the model, or `None` if the layer added no KL.
+
+        The KL is a float32 scalar in nats, averaged over the batch. With `weighted`, return the value in the loss.
+        """
         added = [x for x in self._losses_of_this_replica()[1] if x.is_current]
         return sum(x.loss if weighted else _quotient(x.total, x.batch_size) for x in added) if added else None
 
@@ -307,7 +308,7 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         return weight
 
     def count_call(self, training):
-        """Increment the number of training calls, if the layer stores it. `add_divergence` calls this method."""
+        """Increment the count of training calls if this is a training call. `add_divergence` calls this method."""
         if training and self.call_count is not None:
             self.training_calls.assign_add(1)
 
@@ -324,11 +325,10 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
 
 
 class DivergenceMean(keras.metrics.Mean):
-    """`keras.metrics.Mean` with float32 sums. Inside a layer with a mixed policy, Keras would read the variables of a
-    metric in half precision, and a sum over a batch would overflow or be rounded."""
+    """`keras.metrics.Mean` that sums in float32, also inside a layer with a mixed dtype policy."""
 
     def add_variable(self, shape, initializer, dtype=None, aggregation="sum", name=None):
-        # Do not track the variable here: Keras tracks it when it is assigned to an attribute.
+        # Without `autocast=False`, a mixed dtype policy would read the sum in half precision, which can overflow.
         return keras.Variable(
             initializer,
             shape=shape,
@@ -341,7 +341,7 @@ class DivergenceMean(keras.metrics.Mean):
         )
 
     def add(self, totals, count):
-        """Add `totals`, which are sums over a batch of `count` examples."""
+        """Add `totals`, a list of sums over a batch of `count` examples."""
         self.total.assign_add(tf.add_n(totals))
         self.count.assign_add(ops.cast(count, "float32"))
 
@@ -353,7 +353,7 @@ def _replica_thread():
 
 
 def _quotient(total, count):
-    """Return total / count, or 0 if the count is 0. Multiplying by 1 / count has a cheaper gradient than dividing."""
+    """Return total / count, or 0 if the count is 0."""
     if isinstance(count, numbers.Number):
         return total * (1.0 / count) if count else ops.zeros_like(total)
     return ops.divide_no_nan(total, ops.cast(count, "float32"))

@@ -12,9 +12,11 @@ from keras_vattn.support.sublayers import claim, serialize_sublayer
 class StochasticSoftmax(AlignmentLayer):
     """`keras.layers.Softmax(axis=-1)` whose weights are random variables, for use in any attention layer.
 
-    If an attention layer uses a softmax layer over its keys, replace this softmax with `StochasticSoftmax`. Weights are
-    drawn in training, and at inference under `keras_vattn.posterior_draws`. All axes between the first and the last
-    two, such as heads and groups, are treated as heads: each head has its own draws, and the KL is summed over heads.
+    If an attention layer computes its weights with a softmax layer, replace the softmax layer with `StochasticSoftmax`.
+    The layer draws the weights in training, and at inference under `keras_vattn.posterior_draws`. All axes between the
+    first axis and the last two axes count as heads. Each head has its own draws, and the KL is summed over heads.
+
+    In the formula, phi are the logits, q is the distribution of the weights w, and p is the prior.
 
     Formula:
         w_t ~ q = "alignment"(phi_t) quad "(training)", quad w_(t,s) = "softmax"_s(phi_(t,s)) quad "(inference)"
@@ -29,9 +31,9 @@ class StochasticSoftmax(AlignmentLayer):
     Call arguments:
         inputs: Logits phi, (B, ..., T, S), or (B, S).
         mask: Boolean mask, `True` for valid logits, or `None`. As in Keras, numbers above 0.5 mean `True`. The mask has
-            all axes of the logits, or only the last ones. Each axis has the same length as in the logits, or length 1.
+            all axes of the logits, or only the last axes. Each axis has the same length as in the logits, or length 1.
             Masked entries have weight, gradient and KL exactly 0, even if all entries of a query are masked. Logits
-            below -1e8, or -2e4 in float16, are treated as masked, because additive masks produce such values.
+            below -1e8 (-2e4 in float16) also count as masked, because additive masks produce such values.
         posterior_logits: Logits of an inference network, of the shape of the inputs, or `None`.
         key: Keys (B, ..., S, Dk) for a contextual prior, or `None` for other priors. Each axis before the last two has
             the same length as in the logits, or length 1.
@@ -41,8 +43,10 @@ class StochasticSoftmax(AlignmentLayer):
         Weights of the shape of the logits.
 
     Raises:
-        ValueError: If the logits have only one axis, if `axis` is not -1, if the mask or the key has the wrong shape,
-            if a contextual prior gets no key, and in the same cases as `keras_vattn.Attention`.
+        ValueError: If the logits have only one axis, or `axis` is not -1.
+        ValueError: If the mask or the key has the wrong shape.
+        ValueError: If a contextual prior gets no key.
+        ValueError: As in `keras_vattn.Attention`, for the alignment, the prior and the posterior logits.
 
     Example:
 
@@ -65,7 +69,7 @@ class StochasticSoftmax(AlignmentLayer):
         self.add_alignment(alignment, prior)
 
     def add_alignment(self, alignment, prior, per_head_prior=False, name=None):
-        """Set the alignment and the prior. `name` replaces the name of the layer in the log, unless it is `None`."""
+        """Set the alignment and the prior. `name` is the name in the log, or `None` for the name of the layer."""
         self.set_alignment(VariationalAlignment(alignment, prior, dtype=self.dtype_policy))
         if self.is_stochastic:
             self.track_divergence(self.prior is not None, name)
@@ -82,7 +86,7 @@ class StochasticSoftmax(AlignmentLayer):
         self.build_prior(key_shape)
 
     def build_prior(self, key_shape=None):
-        """Build the prior. `key_shape` is the shape of the keys, or `None` if the prior reads no keys."""
+        """Create the weights of the prior. `key_shape` may be `None` if the prior reads no keys."""
         if self.alignment_prior is not None and not self.alignment_prior.built:
             self._require_key(key_shape)
             self.alignment_prior.build(key_shape)
@@ -97,7 +101,7 @@ class StochasticSoftmax(AlignmentLayer):
         return weights
 
     def draw_weights(self, scored, training):
-        """Return the weights and their noise. The noise is empty if the call does not sample the weights."""
+        """Return the weights and the noise dictionary, which is empty if the call does not draw."""
         noise = self.draw_alignment(ops.shape(scored.logits), self.draw_seeds(training))
         return ops.cast(self.variational.weights(scored, noise), self.compute_dtype), noise
 
@@ -110,7 +114,6 @@ class StochasticSoftmax(AlignmentLayer):
 
     def _check(self, inputs, mask, posterior_logits, key):
         if mask is not None:
-            # A mask of lower rank applies to the last axes of the logits, as in Keras.
             expected = tuple(inputs.shape)[-max(len(mask.shape), 1) :]
             check_shape("mask", mask, expected, "(B, ..., T, S), or 1 in any axis", broadcast=True)
         if posterior_logits is not None:

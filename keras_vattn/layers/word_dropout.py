@@ -10,7 +10,7 @@ from keras_vattn.support.validation import integer, number
 class WordDropout(keras.layers.Layer):
     """Replaces random word ids in training, so that a decoder cannot rely on the previous word alone.
 
-    See Bowman et al. 2016, section 3.1; Bahuleyan et al. 2018 use a rate of 0.25. Inference does not change ids.
+    See Bowman et al. 2016, section 3.1. Bahuleyan et al. 2018 use a rate of 0.25. Inference does not change ids.
 
     Formula:
         "output"_t = {("replacement_id", "if " u_t < "rate" " and " x_t notin "protected_ids"), (x_t, "otherwise"):}

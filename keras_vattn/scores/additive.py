@@ -10,8 +10,8 @@ from keras_vattn.support.validation import positive_integer
 class Additive(Score):
     """Additive score, a multilayer perceptron (Bahdanau et al. 2015, appendix A.1.2).
 
-    A decoder computes W_2 "key"_s + b once, before its loop. With `use_bias=False`, this score is `"concat"` (Luong et
-    al. 2015, section 3.1), in which [W_1 W_2] multiplies the concatenated query and key.
+    With `use_bias=False`, this score is `"concat"` (Luong et al. 2015, section 3.1), a matrix [W_1 W_2] times the
+    concatenated query and key.
 
     Formula:
         phi_(t,s) = v^T tanh(W_1 "query"_t + W_2 "key"_s + b)

@@ -9,13 +9,11 @@ from keras_vattn.support.products import matmul, product
 class Bilinear(Score):
     """Bilinear score, Luong's "general" (Luong et al. 2015, section 3.1; Bahuleyan et al. 2018, below eq. 4).
 
-    A decoder multiplies W by the keys once, before its loop, and not at every step.
-
     Formula:
         phi_(t,s) = "query"_t^T W "key"_s
 
     Args:
-        kernel_initializer: Initializer of the kernel, the transpose of W, (Dk, Dq). Defaults to `"glorot_uniform"`.
+        kernel_initializer: Initializer of the transpose of W, (Dk, Dq). Defaults to `"glorot_uniform"`.
 
     Call arguments:
         query: (B, T, Dq).

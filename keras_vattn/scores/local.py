@@ -15,19 +15,16 @@ POSITIONS = ("monotonic", "predictive")
 class Local(Score):
     """Local attention, which restricts any score to a window: query t attends only to keys near position p_t.
 
-    `position="monotonic"` centres the window at t, counted from 0 (Luong et al. 2015, section 3.2, "local-m").
-    `"predictive"` ("local-p") computes the centre from the query (eq. 9). The weights of eq. 10,
-    softmax(inner) exp(-(s - p_t)^2 / (2 sigma^2)), sum to less than 1, so this library divides them by their sum.
+    See Luong et al. 2015, section 3.2. The argument `position` selects the centre p_t of the window:
 
-    In the formula, S is the length of the source without padding, that is, the position after the last valid key. If
-    you call the score without the argument `keys`, all keys are valid.
+    - `"monotonic"` ("local-m"): p_t is t. In `keras_vattn.Attention`, t is the position of the query, from 0. In
+      `keras_vattn.AttentionDecoder`, t is the number of earlier unmasked steps.
+    - `"predictive"` ("local-p"): p_t is computed from the query (eq. 9). In the formula, S is the length of the source
+      without padding. The weights of eq. 10 sum to less than 1. This library divides the weights by their sum.
 
-    Every alignment masks the keys outside the window: their weights, gradients and KL are exactly 0. If p_t is more
-    than `window` positions past the last key, the window is empty and the context is zero. A contextual prior is
-    normalised over the window. The prior mean of `GaussianContext(prior="mean")` still averages over all valid keys.
-
-    In `keras_vattn.AttentionDecoder`, t is the number of earlier unmasked steps, which the decoder stores as a state.
-    In `keras_vattn.Attention`, t is the position of the query.
+    Keys outside the window are masked: their weights, gradients and KL are exactly 0. If the window contains no key,
+    the context is zero. A contextual prior is normalised over the window. The prior of
+    `GaussianContext(prior="mean")` averages over all valid keys, also outside the window.
 
     Formula:
         abs(s - p_t) <= "window"
@@ -38,7 +35,7 @@ class Local(Score):
     Args:
         inner: Score of the keys in the window: a name, class, config or instance of a `Score`. Defaults to
             `"dot_product"`.
-        window: Maximum distance between p_t and a key, a positive integer (D in Luong et al. 2015). Defaults to 10.
+        window: Maximum distance of a key s from p_t, a positive integer (D in Luong et al. 2015). Defaults to 10.
         position: `"monotonic"` or `"predictive"`. Defaults to `"monotonic"`.
         kernel_initializer: Initializer of W (Dq, Dq) and v (Dq, 1). Defaults to `"glorot_uniform"`.
 
@@ -101,7 +98,7 @@ class Local(Score):
             )
 
     def initial_state(self, batch_size, num_keys):
-        """Return the initial state: the number of steps, (B, 1), and the state of the inner score."""
+        """Return the initial state: a dictionary of the number of steps and the state of the inner score."""
         state = {"step": ops.zeros((batch_size, 1), "float32")}
         if self.inner.keeps_state:
             state["inner"] = self.inner.initial_state(batch_size, num_keys)

@@ -11,9 +11,9 @@ from keras_vattn.support.validation import positive_integer
 class Location(Score):
     """Location-based score, which depends on the query but not on the keys (Luong et al. 2015, eq. 8).
 
-    W has one row for each of `max_length` positions. A shorter memory uses the first rows. A longer memory raises an
-    error if its length is known statically, as it always is in eager mode. In a graph with unknown lengths, keys past
-    `max_length` are masked. Luong et al. 2015 ignore the last words of long sentences, too.
+    W has one row for each of `max_length` positions. For fewer keys, the score uses the first rows. For more keys, the
+    score raises a ValueError. In a graph with an unknown number of keys, the score masks the keys past `max_length`
+    instead. Luong et al. 2015 also ignore the last words of long sentences.
 
     Formula:
         phi_(t,s) = (W "query"_t)_s
@@ -30,8 +30,9 @@ class Location(Score):
         Logits (B, T, S), float32.
 
     Raises:
-        ValueError: If `max_length` is not a positive integer or `None`, if S is larger than `max_length`, or if
-            `max_length` is `None` and S is unknown.
+        ValueError: If `max_length` is not a positive integer or `None`.
+        ValueError: If S is larger than `max_length`.
+        ValueError: If `max_length` is `None` and S is unknown.
 
     Example:
 
@@ -42,7 +43,7 @@ class Location(Score):
 
     hides_keys = True
 
-    # Keys may have any width, because only their number is used.
+    # Keys may have any width: the score uses only the number of keys.
     width_arguments = ("query",)
 
     def __init__(self, max_length=None, kernel_initializer="glorot_uniform", **kwargs):

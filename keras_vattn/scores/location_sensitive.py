@@ -11,12 +11,13 @@ LOCATIONS = ("previous", "cumulative")
 class LocationSensitive(Additive):
     """Location-sensitive score, which also depends on the previous weights (Chorowski et al. 2015, eqs. 8 and 9).
 
-    The filters F are convolved with the attention weights of the previous step (`location="previous"`, as in Chorowski
-    et al. 2015), or with the sum of the weights of all previous steps (`"cumulative"`, common in speech synthesis). At
-    the first step, the previous weights are zeros.
+    The score convolves filters F with earlier attention weights w:
 
-    Use this score in a `keras_vattn.AttentionDecoder`, which passes the weights from step to step.
-    `keras_vattn.Attention` raises an error for this score.
+    - `location="previous"`: the weights of the previous step, as in Chorowski et al. 2015.
+    - `location="cumulative"`: the sum of the weights of all previous steps, common in speech synthesis.
+
+    At the first step, these weights are zeros. Use this score in a `keras_vattn.AttentionDecoder`, which passes the
+    weights from step to step. Calling a `keras_vattn.Attention` with this score raises an error.
 
     Formula:
         phi_(t,s) = v^T tanh(W_1 "query"_t + W_2 "key"_s + U f_(t,s) + b)
@@ -94,7 +95,7 @@ class LocationSensitive(Additive):
 
     def _location(self, state):
         dtype = self.compute_dtype
-        # Combine F and U into one filter bank, (kernel_size, filters) x (filters, units).
+        # One convolution with the product of F and U replaces a convolution and a matrix product.
         kernel = ops.matmul(ops.cast(self.location_filters, dtype), ops.cast(self.location_kernel, dtype))
         return ops.conv(state[..., None], kernel[:, None, :], padding="same")  # (B, S, units)
 

@@ -7,17 +7,16 @@ from keras_vattn.support.masks import first_mask
 class Score(FeatureInputs, keras.layers.Layer):
     """Base class of the score functions, which measure how well a query matches a key.
 
-    The computation is split into two methods, so that a decoder projects the keys of its memory only once: it calls
-    `project_keys(key)` before its loop, and `score(query, projected_keys)` at every step. `call(query, key)` calls both
-    methods.
+    A subclass implements `score(query, projected_keys)` and, if necessary, `project_keys(key)`. A decoder calls
+    `project_keys` once, before its loop, and `score` at every step. `call(query, key)` calls both methods.
 
     Attributes:
-        keeps_state: Whether the score has a state, which a decoder passes from step to step with the methods
-            `initial_state(batch_size, num_keys)`, `next_state(state, weights)` and
+        keeps_state: Whether the score has a state, which a decoder passes from step to step. The score then has the
+            methods `initial_state(batch_size, num_keys)`, `next_state(state, weights)` and
             `score(query, projected_keys, state)`.
-        needs_decoder: Whether the score works only in a decoder, because it needs the state. Defaults to `keeps_state`.
-        hides_keys: Whether the score may hide keys from a query. Logits are then float32, and the logit of a hidden key
-            is the most negative finite number. Attention layers treat a hidden key as masked.
+        needs_decoder: Whether the score works only in a decoder. Defaults to `keeps_state`.
+        hides_keys: Whether the score may hide keys from a query. Attention layers mask a hidden key. The logits are
+            float32, and the logit of a hidden key is -3.4e38.
 
     Call arguments:
         query: (B, T, Dq).
@@ -50,7 +49,9 @@ class Score(FeatureInputs, keras.layers.Layer):
         return key
 
     def project_memory(self, key, keys=None):
-        """Return the projected keys for `score`. If they depend on `keys`, override this method, not `project_keys`.
+        """Return the projected keys for `score`.
+
+        If the projected keys depend on the mask, override this method instead of `project_keys`.
 
         Args:
             key: (B, S, Dk).
@@ -76,5 +77,5 @@ class Score(FeatureInputs, keras.layers.Layer):
         return first_mask(previous_mask)
 
     def get_config(self):
-        # If a layer does not define `get_config`, Keras cannot serialise it with a policy object as the `dtype`.
+        # Without this override, Keras could not serialise a score whose `dtype` is a policy object.
         return super().get_config()
