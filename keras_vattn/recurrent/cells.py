@@ -26,7 +26,7 @@ class RecurrentCell(FeatureInputs, keras.layers.Layer):
         units: Width of the states and of the output.
         kernel_initializer: Initializer of the input kernel W and the context kernel C. Defaults to `"glorot_uniform"`.
         recurrent_initializer: Initializer of the recurrent kernel U. Defaults to `"orthogonal"`.
-        bias_initializer: Initializer of the biases, except the bias of an LSTM's forget gate, which starts at 1.
+        bias_initializer: Initializer of the bias b. In an `LSTMCell`, the bias of the forget gate starts at 1 instead.
             Defaults to `"zeros"`.
 
     Call arguments:
@@ -191,9 +191,10 @@ class RecurrentCell(FeatureInputs, keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class LSTMCell(RecurrentCell):
-    """Long short-term memory cell with the gate order of Keras (i, f, g, o) and the states h and c.
+    """Long short-term memory cell with the gate order of Keras and the states h and c.
 
-    Implements Hochreiter and Schmidhuber 1997, as `keras.layers.LSTM` does. The bias of the forget gate f starts at 1.
+    Implements Hochreiter and Schmidhuber 1997, as `keras.layers.LSTM` does. The gates are the input gate i, the forget
+    gate f, the candidate g and the output gate o, in this order. The bias of the forget gate starts at 1.
 
     Formula:
         (i, f, g, o) = W x_t + C * "context"_t + U h_(t-1) + b
@@ -259,7 +260,7 @@ class LSTMCell(RecurrentCell):
 class GRUCell(RecurrentCell):
     """Gated recurrent unit of Cho et al. 2014, in the form `reset_after=True` of `keras.layers.GRU`.
 
-    The kernels contain the update gate, the reset gate and the candidate, in this order. The state is h.
+    The gates are the update gate z, the reset gate r and the candidate g, in this order. The state is h.
 
     Formula:
         (z, r, g) = W x_t + C * "context"_t + b, quad (z_h, r_h, g_h) = U h_(t-1) + b_u

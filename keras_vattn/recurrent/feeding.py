@@ -82,7 +82,7 @@ class SampledFeeding(Feeding):
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
 class ExpectedFeeding(Feeding):
-    """`"expected"`: the cell receives the expected context under p, without sampling or dropout (Deng et al. 2018).
+    """`"expected"`: the cell receives the expected context, without noise and dropout (Deng et al. 2018).
 
     Example:
 

@@ -148,7 +148,7 @@ class StochasticDecoder(RecurrentDecoder):
         if not self.attention.built:
             self.attention.build(hidden_shape, memory_shape)
         for name, shape in shapes.items():
-            # Without q, the weights of the latent layer would receive no gradient.
+            # Without q, these weights would receive no gradient.
             if not getattr(self, name).built and (self.informed or name != "latent"):
                 getattr(self, name).build(shape)
         if not self.cell.built:

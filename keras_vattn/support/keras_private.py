@@ -129,7 +129,7 @@ def flatten_layers(layer):
     def visit(layer):
         if id(layer) not in flat_layers:
             flat_layers[id(layer)] = layer
-            # With `recursive=True`, Keras would reverse the order of the layers at every level.
+            # With `recursive=True`, Keras would reverse the order of layers.
             for inside in read(layer, "_flatten_layers")(include_self=False, recursive=False):
                 visit(inside)
 

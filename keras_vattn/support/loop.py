@@ -96,7 +96,7 @@ class _Loop:
 
     def run(self, step):
         """Return two lists of tensors: the outputs (T, B, ...) and the last state."""
-        # Without `TensorArray`, the gradient of each input slice would be as large as the whole sequence.
+        # Without `TensorArray`, the gradient of each slice would be as large as the whole sequence.
         arrays = [tf.TensorArray(x.dtype, self.length).unstack(x) for x in self.inputs_by_time]
 
         def call(time, flat_state):
@@ -208,7 +208,7 @@ def _read(tensors, time):
 
 
 def _forbid_gradient(gradient):
-    # A second gradient would be wrong: the backward loop treats the stored products as constants.
+    # A second gradient would be wrong, because the stored products are constants.
     return tf.raw_ops.PreventGradient(input=gradient, message=NO_SECOND_GRADIENT)
 
 

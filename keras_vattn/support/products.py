@@ -32,7 +32,7 @@ def product(x, kernel):
     TensorShape([2, 4, 5])
     """
     recorder = _recorder.get()
-    # The backward loop cannot use products in the graph of a branch or an inner loop.
+    # The backward loop cannot use products inside a branch or an inner loop.
     is_recorded = recorder is not None and recorder.graph is tf.compat.v1.get_default_graph()
     return recorder.product(x, kernel) if is_recorded else matmul(x, kernel)
 
@@ -51,7 +51,7 @@ def record_products():
 def matmul(x, y):
     """Return x @ y. The shapes are (..., D) x (D, units) or (B, n, D) x (B, D, units)."""
     if len(y.shape) != 2:
-        # With B = 1, the Jacobian of a rank-3 product may write outside its memory (CPU, TensorFlow 2.21).
+        # With B = 1, the Jacobian of a rank-3 product may corrupt memory (CPU, TensorFlow 2.21).
         if x.shape[0] != 1 or y.shape[0] != 1:
             return ops.matmul(x, y)
         return ops.expand_dims(ops.matmul(ops.squeeze(x, axis=0), ops.squeeze(y, axis=0)), axis=0)

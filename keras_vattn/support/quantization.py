@@ -21,7 +21,7 @@ def quantized(layers):
 def restore_quantization(layers, records):
     """Quantize layers as listed in `records`, a result of `quantized`. Call this before loading the weights."""
     for index, mode, config in records:
-        # Two configs may list the same sublayer, but Keras cannot quantize a layer twice.
+        # Two configs may list the same sublayer. Keras rejects a second quantization.
         if layers[index].quantization_mode is None:
             layers[index].quantize(mode, type_check=False, config=keras.saving.deserialize_keras_object(config))
 

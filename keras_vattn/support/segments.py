@@ -50,7 +50,7 @@ def weighted_segment_sum(x, weights, sources, targets, count):
 
     @custom_gradient
     def total(x, weights):
-        # In half precision, the weights of a target with very many edges would underflow.
+        # In half precision, small weights would underflow.
         rows = ops.cast(gather(x, sources), "float32")
         value = segment_sum(rows * weights[..., None], targets, count)
 

@@ -9,7 +9,7 @@ from keras_vattn.support.gradients import custom_gradient
 # `bounded_exp` grows linearly above this value. Otherwise sums over a batch could overflow.
 LARGEST_EXPONENT = 60.0
 
-# Coefficients of polynomials in w = 1 / (1 + x), fitted by tests/helpers/coefficients.py with an error below 1e-7.
+# Coefficients of polynomials in w = 1 / (1 + x), from tests/helpers/coefficients.py.
 _LOG_GAMMA = (0.0833322501, 2.11590083e-05, -0.00291223771, 0.000366444877, 0.000412548619, -0.000158715391)
 _DIGAMMA = (0.50000003, 0.0833294942, 7.72282762e-05, -0.00889151494, 0.00176658577, 0.00180078118, -0.000869172849)
 _TRIGAMMA = (0.500000085, 0.166653632, 0.000313229424, -0.0360002579, 0.00983710773, 0.00977262987, -0.00570000723)
@@ -18,7 +18,7 @@ _CURVATURE = (
     *(-0.043978282, 0.00147056183, 0.0151342902, -0.0059383468),
 )
 
-# Series of (exp(x) - 1 - x) / x^2, accurate to float32 for |x| up to 1.
+# Series of (exp(x) - 1 - x) / x^2 for |x| up to 1.
 _EXPM1_MINUS = tuple(1.0 / math.factorial(power) for power in range(2, 10))
 
 

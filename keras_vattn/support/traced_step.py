@@ -64,7 +64,7 @@ class TracedStep:
         shared = [tf.identity(x) for x in [*self._outer_tensors, *self._outer_variables]]
         pairs = zip(self._kernels, self.products, strict=True)
         kernels = [tf.identity(ops.cast(kernel, entry.rows.dtype)) for kernel, entry in pairs]
-        # Without `del`, TensorFlow could keep layers and weights in memory until the process ends.
+        # Without `del`, layers and weights could stay in memory until the process ends.
         del self._outer_tensors, self._outer_variables, self._kernels
         return shared, kernels
 
@@ -179,7 +179,7 @@ def _copy_operations(fetches, feeds):
     graph = fetches[0].graph.as_graph_def()
     nodes = [node for node in graph.node if node.name in names]
     for node in nodes:
-        # A pure step needs no control inputs. Gradients come from the traced graph, not from this copy.
+        # A pure step needs no control inputs, and the traced graph provides the gradients.
         node.input[:] = [name for name in node.input if not name.startswith("^")]
         for name in ("_gradient_op_type", "_class"):
             node.attr.pop(name, None)
