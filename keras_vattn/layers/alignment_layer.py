@@ -152,7 +152,7 @@ class AlignmentLayer(StochasticLayer):
 
 
 def _sum_over_heads(x, shape, axes):
-    """Return the sum over the axes of heads of x, broadcast to `shape`. Return `None` if x is `None`."""
+    """Broadcast x to `shape`, and return the sum over the axes of heads, or `None` if x is `None`."""
     if x is None or ops.shape(x):
         return None if x is None else ops.sum(ops.broadcast_to(x, shape), axis=axes)
     # A scalar is the value of each head.

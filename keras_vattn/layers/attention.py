@@ -36,7 +36,8 @@ class Attention(AttentionSteps):
     The score computes the logits phi. Training draws the weights from the posterior q, and the KL compares q with the
     prior p:
 
-    - Without posterior logits, q is alignment(phi), and p is the argument `prior`. `prior=None` means no KL.
+    - Without posterior logits, q is alignment(phi), and p is the argument `prior`. With `prior=None`, the weights have
+      no KL.
     - With posterior logits, q is alignment(posterior_logits), and p is alignment(phi). For prediction, omit the
       posterior logits: the layer then uses alignment(phi).
 
@@ -67,7 +68,7 @@ class Attention(AttentionSteps):
         query: (B, T, Dq).
         value: (B, S, D).
         key: (B, S, Dk), or `None` to use `value`.
-        query_mask: Boolean (B, T). A masked query adds no KL. Its values must be finite.
+        query_mask: Boolean (B, T). A masked query adds no KL. The values of a masked query must be finite.
         value_mask: Boolean (B, S). A masked position has weight, gradient and KL exactly 0, whatever its values are.
         key_mask: Boolean (B, S), combined with `value_mask`.
         attention_mask: Boolean (B, T, S), or (T, S) for all examples, or any shape that broadcasts to these shapes.

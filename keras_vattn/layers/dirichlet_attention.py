@@ -16,7 +16,7 @@ class DirichletAttention(NamedAttention):
     - With posterior logits, which define a Dirichlet q, training draws the weights from q. The layer adds the KL from q
       to p with `add_loss` (Deng et al. 2018, algorithm 2). For prediction, omit the posterior logits.
 
-    If training with q starts from random weights, the model tends to learn uniform attention. So let the first
+    A randomly initialised model that is trained with q tends to learn uniform attention weights. So let the first
     `warm_start_steps` training calls draw from p, with a KL of 0 (the Jensen bound of Deng et al. 2018).
     `keras_vattn.Dirichlet` explains the function "clamp".
 

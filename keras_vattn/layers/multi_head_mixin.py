@@ -259,7 +259,7 @@ class MultiHeadMixin(ChunkedAttention):
             return None
         if len(posterior_logits.shape) < len(shape):
             posterior_logits = ops.expand_dims(posterior_logits, len(axes.batch_axes))
-        # Without this broadcast, heads that share logits would also share their draws.
+        # Without this broadcast, heads with the same logits would also have the same draws.
         return axes.fold(ops.broadcast_to(as_finite_float32(posterior_logits), shape))
 
     def draw_alignment(self, shape, seeds):

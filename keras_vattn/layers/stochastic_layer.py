@@ -165,7 +165,7 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         return True
 
     def rematerialized_call(self, layer_call, *arguments, **options):
-        """Return `layer_call` without rematerialization, because a recomputed KL would have no gradient."""
+        """Return `layer_call` unchanged for a layer with noise or a KL. A recomputed KL would have no gradient."""
         if self.seed_generator is None and self.kl_tracker is None:
             return super().rematerialized_call(layer_call, *arguments, **options)
         return layer_call
