@@ -10,7 +10,7 @@ The regions of all sources, for instance training and validation, are written to
 - A .tsv file of bottom-up features, with the columns image_id, image_w, image_h, num_boxes, boxes and features. The
   boxes and the features are in base64.
 - An .h5 or .hdf5 file of bottom-up features. The array `image_ids` contains the ids. The published files NAME.hdf5 lack
-  this array; NAME_imgid2idx.json in the same folder must then contain a dictionary from ids to rows.
+  this array; NAME_imgid2idx.json in the same folder must then contain a dictionary that maps ids to rows.
 
 Boxes are divided by the size of the image, if the file contains this size.
 """

@@ -34,7 +34,7 @@ RATINGS = ("1", "2", "3", "4", "5")
 
 
 def outputs_of(run, label):
-    """Return a dictionary from each source in shown.json of a run to the output called `label`."""
+    """Return a dictionary that maps each source in shown.json of a run to the output called `label`."""
     path = pathlib.Path(run, "shown.json")
     try:
         samples = json.loads(path.read_text(encoding="utf-8"))["samples"]

@@ -24,7 +24,7 @@ MIN_WORDS, MAX_WORDS = 4, 40
 
 
 def topics():
-    """Return a dictionary from each topic to its sentences, in order and without repetitions."""
+    """Return a dictionary that maps each topic to its sentences, in order and without repetitions."""
     previous, sentences_by_topic = set(), {}
     for name, text in pydoc_data.topics.topics.items():
         sentences = []

@@ -140,7 +140,7 @@ def _words(*names):
 
 
 def _territories():
-    """Return a dictionary from codes to one-word names of countries, without codes in X and Z."""
+    """Return a dictionary that maps codes to one-word names of countries, without codes in X and Z."""
     names = {code: _plain(name) for code, name in sorted(_ENGLISH.territories.items())}
     return {code: name for code, name in names.items() if len(code) == 2 and code[0] not in "XZ" and " " not in name}
 

@@ -30,7 +30,7 @@ def results_file(name):
 
 
 def verdict_of(claim, runs):
-    """Return three strings: the verdict on a claim, the observed difference, and the needed seeds.
+    """Return three strings: the verdict on a claim, the observed difference, and the number of seeds needed.
 
     A claim states that the metric `of` is larger in the model `more` than in the model `than`, by more than the margin
     `by`. The verdicts are:
@@ -43,7 +43,7 @@ def verdict_of(claim, runs):
 
     Args:
         claim: Dictionary of docs/claims.yaml.
-        runs: Dictionary from a model name to a list of records, one per seed; `None` if there are no results.
+        runs: Dictionary that maps a model name to a list of records, one per seed; `None` if there are no results.
     """
     if "of" not in claim:
         return "not tried", "", ""
@@ -103,7 +103,7 @@ def _column(title, metric):
 
 
 def _values(column, records):
-    """Return a dictionary from seeds to values or, if `column.logarithm`, to logarithms."""
+    """Return a dictionary that maps seeds to values or, if `column.logarithm`, to logarithms."""
     values = {record["seed"]: np.array(column.value(record), float) for record in records}
     return {seed: np.log(value) for seed, value in values.items()} if column.logarithm else values
 

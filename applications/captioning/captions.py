@@ -41,7 +41,7 @@ class Captions:
 
 
 def read_parts(paths):
-    """Return a dictionary from each split to its `Captions`, in the order train, valid, test.
+    """Return a dictionary that maps each split to its `Captions`, in the order train, valid, test.
 
     `paths` maps each split to a file or `None`. A COCO file contains one split. A Karpathy file contains all splits. If
     the training file is a Karpathy file, it also provides the splits that have no file.
@@ -92,7 +92,7 @@ class _SplitImage(TypedDict):
 
 
 def _read(path, part):
-    """Return a dictionary from each split in a file to its `Captions`; `part` is the split of a COCO file."""
+    """Return a dictionary that maps each split in a file to its `Captions`; `part` is the split of a COCO file."""
     content = read_json(path)
     if isinstance(content, dict) and "annotations" in content:
         images = [image_id(image["id"]) for image in json_entries(path, content, "images", _CocoImage, LAYOUTS)]

@@ -72,7 +72,7 @@ def words_of(captions):
 
 
 def words_of_images(captions):
-    """Return a dictionary from the id of each image to the words in all captions of the image."""
+    """Return a dictionary that maps the id of each image to the words in all captions of the image."""
     words = [[word for row in words_of(texts) for word in row] for texts in captions.captions]
     return dict(zip(captions.ids, words, strict=True))
 

@@ -115,7 +115,7 @@ def pointing(weights, cells, words, kinds):
         weights: For each caption, an array (T, R) with the weights of each word.
         cells: For each caption, the region of each word, or -1 if the word describes no region.
         words: For each caption, a list of words.
-        kinds: Dictionary from the name of a set of words, such as "color", to these words.
+        kinds: Dictionary that maps the name of a set of words, such as "color", to these words.
 
     Returns:
         Dictionary with {"accuracy", "chance", "num_words"} for "all" words and for each set of words that occurs.

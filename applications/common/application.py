@@ -70,7 +70,7 @@ class Application:
         evaluate: `evaluate(run, part, evaluation=None)` returns two values for an encoded split: a dictionary of
             metrics, and the outputs, which are passed to `files`, `shown` and `report`. `evaluation`: options of the
             command `evaluate`; `None` at the end of training.
-        files: `files(outputs)` returns a dictionary from names of text files to their lines. Defaults to no files.
+        files: `files(outputs)` returns a dictionary that maps names of text files to their lines. Defaults to no files.
         heading: `heading(record)` returns the line above the tables. It states, for instance, the number of examples.
             Defaults to the name of the split.
         example_of: `example_of(part)` returns a line of input for `generate` from an encoded split. It returns "" if

@@ -18,7 +18,7 @@ def bound_report(step, batches):
 
     Returns:
         Dictionary. "reconstruction_nats", "kl_nats" (the sum of the KLs) and "elbo_nats" are in nats per example. "kl"
-        is a dictionary from the name of each KL to its value. "elbo_perplexity" is a perplexity per token.
+        is a dictionary that maps the name of each KL to its value. "elbo_perplexity" is a perplexity per token.
     """
     total, tokens, rows, divergences = 0.0, 0, 0, {}
     for number, (inputs, targets) in enumerate(progress(batches, "bound")):

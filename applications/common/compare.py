@@ -119,14 +119,14 @@ class Comparison:
         return read_record(pathlib.Path(run.options.run.out, name), _MEND)
 
     def shown(self):
-        """Return a dictionary from each model name to the `Shown` of its run with the first seed."""
+        """Return a dictionary that maps each model name to the `Shown` of its run with the first seed."""
         first = [run for run in self.planned if run.seed == self.options.first_seed]
         paths = {run.name: pathlib.Path(run.options.run.out, SHOWN) for run in first}
         return {name: Shown.of(read_record(path, _MEND)) if path.exists() else Shown() for name, path in paths.items()}
 
     @property
     def models(self):
-        """Dictionary from each name in `--models`, such as `wc:prior_beta=10`, to its model: `wc`."""
+        """Dictionary that maps each name in `--models`, such as `wc:prior_beta=10`, to its model: `wc`."""
         return {run.name: run.options.model for run in self.planned}
 
     def _digest_of_data(self, run_options):

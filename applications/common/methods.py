@@ -140,7 +140,7 @@ def uncertainty(application, options):
 
 
 def _read(path):
-    """Return a dictionary from each data set ("test", ...) to a dictionary of arrays."""
+    """Return a dictionary that maps each data set ("test", ...) to a dictionary of arrays."""
     sets = {}
     for name, array in read_arrays(path).items():
         first, second = name.split("/")

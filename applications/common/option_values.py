@@ -14,7 +14,7 @@ from applications.common.options import OnDisk
 
 
 def fields_of(options_class):
-    """Return a dictionary from option names to type annotations, including nested groups."""
+    """Return a dictionary that maps option names to type annotations, including nested groups."""
     annotations = {}
     hints = typing.get_type_hints(options_class, include_extras=True)
     for field in dataclasses.fields(options_class):

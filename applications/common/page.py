@@ -32,7 +32,7 @@ class Page:
         summary: Sentences below the title.
         pictures: Paths of PNG files.
         shown: `Shown`.
-        details: Dictionary from titles of collapsible sections to dictionaries.
+        details: Dictionary that maps titles of collapsible sections to dictionaries.
     """
 
     title: str

@@ -15,8 +15,8 @@ class Alignment:
     Attributes:
         title: Title of the example in the drop-down list of plots.
         target: T output words, the rows of the plot.
-        weights: Dictionary from the title of a panel to weights (T, S), (heads, T, S) or (layers, heads, T, S).
-        spread: Dictionary from the title of a panel to the standard deviations of sampled weights.
+        weights: Dictionary that maps the title of a panel to weights (T, S), (heads, T, S) or (layers, heads, T, S).
+        spread: Dictionary that maps the title of a panel to the standard deviations of sampled weights.
         source: S input words, the columns of the plot.
     """
 

@@ -73,7 +73,7 @@ def main_table(columns, records, first=("model",), first_of=lambda name: (name,)
 
     Args:
         columns: `Column`s. A column is omitted if no record contains its metric.
-        records: Dictionary from the name of a model to a list of records, one per seed.
+        records: Dictionary that maps the name of a model to a list of records, one per seed.
         first: Headings of the columns to the left of the metrics.
         first_of: Function from the name of a model to the cells in the columns `first`.
         published: Function (model name, column title) that returns the value in the paper, or "-".

@@ -14,7 +14,7 @@ def training_curves(histories, curves, path=None):
     Args:
         histories: Dictionary from the name of a model to a list of histories, one per seed. A history is the list of
             rows of history.csv. The curve is the mean over the seeds; a band shows one standard deviation.
-        curves: Quality metrics to plot: a dictionary from columns of history.csv to labels.
+        curves: Quality metrics to plot: a dictionary that maps columns of history.csv to labels.
         path: PNG file to write. Defaults to `None`, for no file.
 
     Returns:
@@ -54,7 +54,7 @@ def training_curves(histories, curves, path=None):
 
 
 def _labels(histories, curves):
-    """Return a dictionary from columns of history.csv to labels: losses, KLs and `curves`."""
+    """Return a dictionary that maps columns of history.csv to labels: losses, KLs and `curves`."""
     rows = [row for seeds in histories.values() for rows in seeds for row in rows]
     columns = {name for row in rows for name in row}
     labels = {"loss": "loss, training (nats)", "val_loss": "loss, validation (nats)"}

@@ -57,7 +57,7 @@ class Part:
 
 
 def read(options):
-    """Return a dictionary from the name of each split to its `Part`, for a training run."""
+    """Return a dictionary that maps the name of each split to its `Part`, for a training run."""
     origin, graph, splits = read_graph(options.graph)
     splits = _checked(origin, graph, _drawn_splits(options.graph, graph) if splits is None else splits)
     empty = np.setdiff1d(np.arange(len(graph.classes)), graph.labels)

@@ -21,7 +21,7 @@ def coverage_report(sentences, scores, noise):
 
     Args:
         sentences: List of dictionaries from `uncertainty.written_of`.
-        scores: Dictionary from the name of a metric to a function, which scores the sentences at some indices.
+        scores: Dictionary that maps the name of a metric to a function, which scores the sentences at some indices.
         noise: Noise of the draws for the mutual information, "attention" or "dropout"; `None` without draws.
 
     Returns:

@@ -65,7 +65,7 @@ class BleuResult(typing.NamedTuple):
 
 
 def bleu_table(hypotheses, references, lowercase=False):
-    """Return BLEU-1 to BLEU-4, a dictionary from n to `BleuResult`.
+    """Return BLEU-1 to BLEU-4, a dictionary that maps n to `BleuResult`.
 
     BLEU-n is the geometric mean of the n-gram precisions up to order n. `hypotheses` are tokenized sentences.
     `references` contains a list of sentences for each hypothesis. With `lowercase=True`, case is ignored.
@@ -80,7 +80,7 @@ def bleu_table(hypotheses, references, lowercase=False):
 
 
 def group_references(sources, targets):
-    """Return a dictionary from each distinct source to the list of its distinct targets, in order."""
+    """Return a dictionary that maps each distinct source to the list of its distinct targets, in order."""
     # The inner dictionaries serve as ordered sets.
     groups = collections.defaultdict(dict)
     for source, target in zip(sources, targets, strict=True):

@@ -10,7 +10,7 @@ import pathlib
 
 @functools.cache
 def topics():
-    """Return a dictionary from each topic to its sentences, in the order of the documentation."""
+    """Return a dictionary that maps each topic to its sentences, in the order of the documentation."""
     content = gzip.decompress(pathlib.Path(__file__).with_name("python_topics.tsv.gz").read_bytes()).decode()
     sentences = {}
     for line in content.removesuffix("\n").split("\n")[1:]:

@@ -87,7 +87,7 @@ class Vocabulary:
 
     Attributes:
         tokens: List of all tokens, in the order of their ids.
-        ids: Dictionary from tokens to ids.
+        ids: Dictionary that maps tokens to ids.
     """
 
     def __init__(self, words):
@@ -193,7 +193,7 @@ class TextEncoder(tf.Module):
             return tf.gather(self.token_of_id, ids)
 
     def decode(self, ids):
-        """Convert integer ids (..., T) to sentences: strings of the shape (...).
+        """Convert integer ids (..., T) to sentences, strings of shape (...).
 
         A sentence contains the tokens before the first `<end>`, joined by spaces, without `<pad>` and `<start>`.
         Unknown words appear as `<unk>`.

@@ -33,7 +33,7 @@ def train(options):
 
 
 def loss_and_perplexity(has_position):
-    """Return loss and perplexity: of log-likelihoods for a latent position, otherwise of logits."""
+    """Return a loss and a perplexity. With a latent position they read log-likelihoods, without it logits."""
     perplexity = WordPerplexity if has_position else keras_vattn.Perplexity
     loss = keras_vattn.NegativeBound if has_position else keras_vattn.SequenceCrossentropy
     return loss(ignore_class=PAD), perplexity(name="plug_in_perplexity", ignore_class=PAD)

@@ -219,7 +219,7 @@ def are_cells(codec):
 
 
 def true_captions(scene):
-    """Return all true captions of a scene: a dictionary from the text to the cells of a `Caption`."""
+    """Return all true captions of a scene: a dictionary that maps the text to the cells of a `Caption`."""
     return dict(caption for statements in _STATEMENTS.values() for _, caption in statements(scene))
 
 

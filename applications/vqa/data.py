@@ -68,7 +68,7 @@ def sources_of(options):
 
 
 def embedded(rendered):
-    """Return `Questions` about rendered scenes, and a dictionary from image ids to tags (`red-circle`)."""
+    """Return `Questions` about rendered scenes, and a dictionary that maps image ids to tags (`red-circle`)."""
     columns = scenes.question_columns(rendered, QUESTIONS_PER_SCENE, BUILT_IN_TYPES)
     images = list(map(str, columns["row"]))
     names = ("text", "votes", "answer_type", "cell")
@@ -100,7 +100,7 @@ def codec_of(options, part):
 
 
 def words_of(questions):
-    """Return a dictionary from each image id to the words of the answers about the image. Yes/no answers are left
+    """Return a dictionary that maps each image id to the words of the answers about the image. Yes/no answers are left
     out."""
     words = {}
     for image, answer, kind in zip(questions.images, questions.answers, questions.types, strict=True):

@@ -25,7 +25,7 @@ class Alignment:
         kl_estimator: `"sampled"` to estimate the KL as log q(S) - log p(S) at a draw, even if a closed form exists.
         kl_of: `"weights"` for a KL of the normalised weights. This option needs distributions on the simplex, or
             instances of `keras_vattn.distributions.RowDistribution` that define `normalized()`.
-        priors: Dictionary from the names "fixed" and "contextual" to prior classes.
+        priors: Dictionary that maps the names "fixed" and "contextual" to prior classes.
 
     Example:
 

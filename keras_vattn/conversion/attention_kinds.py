@@ -15,7 +15,7 @@ from keras_vattn.support.sublayers import path_of
 
 
 def attentions_in(layer):
-    """Return a dictionary from each convertible attention layer of a model to the name of its KL in the log.
+    """Return a dictionary that maps each convertible attention layer of a model to the name of its KL in the log.
 
     The name is the path of the attention layer, plus "/softmax" if `to_bayesian` converts the softmax of this layer.
     """

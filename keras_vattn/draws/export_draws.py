@@ -168,7 +168,7 @@ def _single_output(outputs):
 
 
 def _signature(model, preprocessor, structure):
-    """Return the structure of the inputs, and a dictionary from input names to `tf.TensorSpec`s."""
+    """Return the structure of the inputs, and a dictionary that maps input names to `tf.TensorSpec`s."""
     if structure is None:
         if getattr(preprocessor, "tokenizer", None) is not None:
             structure = tf.TensorSpec([None], tf.string, "texts")

@@ -60,7 +60,7 @@ class Request:
     """A sampling request. It is active until its context manager exits.
 
     Attributes:
-        draws: Dictionary from layers to `Draws`, or to `None` if the layer must use its mean.
+        draws: Dictionary that maps layers to `Draws`, or to `None` if the layer must use its mean.
         training: Dictionary from layers to the requested value of `training`. With `True`, the layer applies dropout.
             With `None`, the layer uses the value that its caller passes.
         has_ended: Whether the context manager has exited. An asyncio task may still have a copy of an ended request.

@@ -36,7 +36,7 @@ class AttentionSteps(ChunkedAttention):
         }
 
     def draw_noise(self, batch_size, num_queries, memory, seeds, num_keys=None):
-        """Return the noise of all queries for the `Seeds` of a call, a nested dictionary of (B, T, ...) tensors."""
+        """Return a nested dictionary of (B, T, ...) tensors: the noise of all queries, drawn with `seeds`."""
         value = memory["value"]
         noise = self.draw_rows((batch_size, num_queries, ops.shape(value)[1]), seeds, num_keys)
         if seeds.noise is None:

@@ -4,8 +4,8 @@ from keras_vattn.layers.attention import Attention
 class NamedAttention(Attention):
     """Base class of layers that implement the attention of one paper.
 
-    A subclass sets the arguments in `fixed_arguments` of `keras_vattn.Attention` itself, and adds the arguments in
-    `own_arguments`. The config contains only the latter. A subclass calls `refuse_fixed` first in `__init__`.
+    Users of a subclass cannot pass the arguments of `keras_vattn.Attention` that are listed in `fixed_arguments`. They
+    can pass the arguments in `own_arguments`, which the config contains. `__init__` calls `refuse_fixed` first.
     """
 
     fixed_arguments = ("alignment", "context")

@@ -194,7 +194,7 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         return Seeds(noise, dropout, bool(training))
 
     def draw_temperature(self, training, temperature):
-        """Return the factor of sigma: 1 in training, otherwise that of `posterior_draws`, or `temperature`."""
+        """Return the factor of sigma: 1 in training. Otherwise `posterior_draws` overrides `temperature`."""
         if training:
             return 1.0
         draws = self.draws

@@ -14,8 +14,8 @@ class Perplexity(keras.metrics.Metric):
     """Perplexity per token of a data set. The argument `kind` names the likelihood from which it is computed.
 
     Compare only perplexities of the same kind, or "predictive" with "exact". With "elbo" and "iw", the value is an
-    upper bound on the perplexity. A value in training has no kind, because noise and dropout are active. In the
-    formula, T_b is the number of unmasked steps of sequence y_b, including the end-of-sentence token.
+    upper bound on the perplexity. A value computed during training is of none of these kinds, because noise and dropout
+    are active. In the formula, T_b is the number of unmasked steps of sequence y_b, including the end of the sentence.
 
     | kind | log p(y given x) |
     |---|---|

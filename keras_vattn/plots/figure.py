@@ -48,7 +48,7 @@ def draw_curves(curves, diagonal, x, y, title, path, dpi):
     """Return a figure with labelled curves over x values in [0, 1].
 
     Args:
-        curves: Dictionary from legend labels to tuples of x values, y values and line options.
+        curves: Dictionary that maps legend labels to tuples of x values, y values and line options.
         diagonal: Whether to plot the line from (0, 0) to (1, 1).
         x, y: Labels of the axes.
     """
@@ -70,5 +70,5 @@ def draw_curves(curves, diagonal, x, y, title, path, dpi):
 
 
 def draws_by_model(draws):
-    """Return a dictionary from model names to sampled probabilities. A single model is named `""`."""
+    """Return a dictionary that maps model names to sampled probabilities. A single model is named `""`."""
     return draws if isinstance(draws, dict) else {"": draws}

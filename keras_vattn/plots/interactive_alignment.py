@@ -135,7 +135,7 @@ def _rows(pair, has_spread):
 
 
 def _by_name(argument, arrays, num_targets, num_sources, largest):
-    """Return a dictionary from panel names to arrays. A single array gets the name ""."""
+    """Return a dictionary that maps panel names to arrays. A single array gets the name ""."""
     arrays = arrays if isinstance(arrays, dict) else {"": arrays}
     arrays = {str(name): np.asarray(array, "float64") for name, array in arrays.items()}
     for array in arrays.values():

@@ -11,7 +11,7 @@ def reliability_diagram(draws, labels, num_bins=15, title=None, path=None, dpi=1
 
     Args:
         draws: Probabilities (num_samples, N, C). Pass a single prediction p as p[None]. To plot one curve per model,
-            pass a dictionary from model names to arrays.
+            pass a dictionary that maps model names to arrays.
         labels: Integers (N,).
         num_bins: Number of bins of equal width. Defaults to 15.
         title: Title of the figure, or `None`. Defaults to `None`.

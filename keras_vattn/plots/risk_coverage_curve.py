@@ -12,7 +12,7 @@ def risk_coverage_curve(draws, labels, uncertainty=None, title=None, path=None, 
 
     Args:
         draws: Probabilities (num_samples, N, C). Pass a single prediction p as p[None]. To plot one curve per model,
-            pass a dictionary from model names to arrays.
+            pass a dictionary that maps model names to arrays.
         labels: Integers (N,).
         uncertainty: Function that maps the probabilities of a model to an array (N,), larger for less certain examples,
             such as `keras_vattn.metrics.mutual_information`. Defaults to minus the largest mean probability.

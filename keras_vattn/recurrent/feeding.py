@@ -8,7 +8,7 @@ class Feeding:
     A subclass overrides `context`, and may override three more methods:
 
     - `width`, if the result of `context` is not as wide as the attention context.
-    - `weights`, to update a score that has a state with different weights.
+    - `weights`, to select the weights with which a stateful score is updated.
     - `get_config`, to return the arguments of the constructor.
 
     To load a saved model, register the subclass with `keras.saving.register_keras_serializable`.

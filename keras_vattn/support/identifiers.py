@@ -10,7 +10,7 @@ def resolve(identifier, classes, base_class, kind, **kwargs):
 
     Args:
         identifier: A name in `classes`, a class, a config dictionary, or an instance of `base_class`.
-        classes: Dictionary from name to class.
+        classes: Dictionary that maps name to class.
         base_class: Required class of the result.
         kind: Name of the argument in error messages.
         **kwargs: Constructor arguments, used if the identifier is a name or a class.

@@ -180,7 +180,7 @@ def computes_weights_as_keras(layer_class):
 
 
 def changes_scores_alone(layer_class):
-    """Return whether a subclass of `keras.layers.Attention` may differ from this class only in the attention scores.
+    """Return whether a subclass of `keras.layers.Attention` changes nothing but the attention scores.
 
     The subclass may override `_calculate_scores`, but neither `call` nor another private method.
     """

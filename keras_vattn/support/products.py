@@ -64,7 +64,7 @@ def matmul(x, y):
 
 
 def project(dense, x, num_leading):
-    """Return dense(x), computed with one rank-2 product.
+    """Return dense(x), computed with a single product of rank-2 tensors.
 
     Args:
         dense: A `keras.layers.EinsumDense` that sums over all axes of x except the leading axes. The first axes of the
