@@ -94,12 +94,12 @@ def read_pickle(path):
 def read_planetoid(prefix):
     """Return the graph that is stored in the files `PREFIX.*`.
 
-    Row i of tx and ty belongs to the node whose number is line i of test.index. In Citeseer, some nodes are missing
-    from test.index; their features are 0, and they have no label.
+    Row i of the arrays `PREFIX.tx` and `PREFIX.ty` belongs to the node whose number is line i of `PREFIX.test.index`.
+    In Citeseer, some nodes are missing from test.index; their features are 0, and they have no label.
 
     Returns:
         Features (N, D); labels (N,), -1 for unknown; edges (E, 2) in the order of the file; and a dictionary of node
-        numbers. "train" has the first len(x) nodes, "valid" the next 500, and "test" the nodes in test.index.
+        numbers. "train" has the nodes of `PREFIX.x`, "valid" the next 500, and "test" the nodes in test.index.
     """
     parts = {name: read_pickle(f"{prefix}.{name}") for name in (*_ARRAYS, "graph")}
     try:

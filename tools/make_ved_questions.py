@@ -25,7 +25,7 @@ _ENGLISH = babel.Locale("en")
 MAX_STATEMENT_TOKENS = 16
 # Maximum number of countries; those with the most facts are used.
 NUM_TERRITORIES = 64
-# Minimum number of statements for a word in `first` or `second`. A model cannot learn rarer words.
+# Minimum number of statements that contain a word of `first` or `second`. A model cannot learn rarer words.
 MIN_KEY_OCCURRENCES = 20
 
 # Many languages in Latin script use the same name for a country, so words recur.

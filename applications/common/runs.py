@@ -148,7 +148,7 @@ class RunFolder:
         """Return whether the run has a report for at least this many epochs."""
         try:
             options = json.loads((self.path / "metrics.json").read_text(encoding="utf-8"))["options"]
-            # Until a resumed run finishes, metrics.json has fewer epochs. `stop_after`: option of earlier versions.
+            # `stop_after` was an option of earlier versions.
             return min(options["epochs"], options.get("stop_after") or math.inf) >= epochs
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return False

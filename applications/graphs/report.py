@@ -25,7 +25,6 @@ from applications.graphs.options import OtherGraph
 from applications.graphs.serve import predicted
 from keras_vattn import metrics
 
-# report.txt lists NUM_SHOWN nodes, and report.html lists NUM_SAMPLES nodes.
 NUM_SHOWN, NUM_SAMPLES, NUM_ALIGNMENTS, MOST_NEIGHBOURS = 5, 20, 8, 30
 NUM_DRAWS, SEED = 16, 0
 # In standard deviations of each feature.

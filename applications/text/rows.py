@@ -70,7 +70,7 @@ class Rows(collections.abc.Sequence):
 
     @classmethod
     def columns(cls, rows, number):
-        """Convert an iterable of tuples to a list of `number` instances, one per element of a tuple."""
+        """Convert an iterable of tuples to a list of instances. Instance k contains element k of every tuple."""
         writers = [_Writer() for _ in range(number)]
         for row in rows:
             for writer, field in zip(writers, row, strict=True):

@@ -142,8 +142,8 @@ class RegionCodec:
         return tf.concat([features, boxes], axis=-1) if self.use_boxes else features
 
     def with_regions(self, dataset, regions, blind=False):
-        """Replace the input "image" with the inputs "regions" and "num_regions" in every batch. "image" contains row
-        numbers (B,) of `regions`. If `blind`, the input "regions" contains only zeros."""
+        """Replace the input "image" with the inputs "regions" and "num_regions" in every batch. "image" contains
+        indices (B,) of rows of `regions`. If `blind`, the input "regions" contains only zeros."""
 
         def add_regions(inputs, *rest):
             features, boxes, num_regions = regions.tensors(inputs.pop("image"), self.max_regions)

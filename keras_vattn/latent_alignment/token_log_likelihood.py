@@ -29,9 +29,9 @@ class TokenLogLikelihood(FeatureInputs, keras.layers.Layer):
     of all but the first chunk in the backward pass. Matrix products use the compute dtype; all other operations use
     float32.
 
-    Targets may be labels, or weights of all V words at each step. Weights are a distribution over words, or votes, such
-    as ten answers to a question about an image (Deng et al. 2018, section 4). A word with n votes counts like n labels.
-    To count all votes like one label, divide the votes by their sum.
+    Targets may be labels, or weights of all V words at each step. Weights are a distribution over words, or counts of
+    votes, such as ten answers to a question about an image (Deng et al. 2018, section 4). A word with n votes counts
+    like n labels. To count all votes like one label, divide the votes by their sum.
 
     If each example has one query, you may omit the step axis T from all inputs: inputs (B, K, D), targets (B,) or
     (B, V). For a result `x` of `keras_vattn.CategoricalAttention`, pass `x[:, 0]`.
