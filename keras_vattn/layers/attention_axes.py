@@ -69,7 +69,7 @@ class AttentionAxes:
         return ops.reshape(mask, (*shape[: -self.count], *[1] * (1 + self.count), *shape[-self.count :]))
 
     def position_mask(self, query_shape, value_shape, is_causal, window=None):
-        """Return the causal mask (T, S), limited to distances below `window`, or `None` without both."""
+        """Return the mask (T, S) of causal attention, of distances below `window`, or of both; otherwise `None`."""
         if not is_causal and window is None:
             return None
         queries, keys = (ops.arange(shape[self.axes[0]]) for shape in (query_shape, value_shape))

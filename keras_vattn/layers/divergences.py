@@ -7,8 +7,8 @@ def divergences(model, weighted=False):
     """Return the KL that each layer added in the last call of a model, for example to compute your own ELBO.
 
     By default, this function returns the unweighted KLs of the formula below, where q is the posterior and p is the
-    prior. In `model.losses`, the KLs include free bits, `kl_reduction`, `kl_weight` and annealing. If you call the
-    model in a `tf.function`, call `divergences` in the same `tf.function`.
+    prior. In `model.losses`, the KLs include free bits, `kl_reduction`, `kl_weight` and annealing. `model.losses` also
+    contains regularization losses. If you call the model in a `tf.function`, call `divergences` there, too.
 
     Formula:
         "KL of a layer" = 1/B sum_(b=1)^B sum_t "KL"(q_(b,t) || p_(b,t))

@@ -44,9 +44,9 @@ class GraphAttention(AlignmentLayer):
             from the projected nodes. Defaults to `None`.
         per_head_prior: Whether a contextual prior has a separate network for each head. Defaults to `False`.
         prior_over: Nodes over which Psi sums to 1. `"neighbourhood"` means the neighbours of each node, as for the
-            weights. `"nodes"` means all nodes, as in the code of Fan et al. 2020. `"nodes"` needs a contextual prior of
-            another family than the posterior, such as `keras_vattn.GammaPrior`. With lognormal weights and `"nodes"`,
-            the KL stays above its `divergence_floor`. Defaults to `"neighbourhood"`.
+            weights. `"nodes"` means all nodes, as in the code of Fan et al. 2020. `"nodes"` needs a contextual prior
+            such as `keras_vattn.GammaPrior`, but not a `keras_vattn.ContextualPrior`. With lognormal weights and
+            `"nodes"`, the KL stays above its `divergence_floor`. Defaults to `"neighbourhood"`.
         self_loops: Whether every node also attends to itself. A self-loop in `edges` is not counted twice. Defaults to
             `True`.
         negative_slope: Slope of the LeakyReLU for inputs below 0. Defaults to 0.2.

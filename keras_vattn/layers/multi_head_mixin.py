@@ -219,7 +219,7 @@ class MultiHeadMixin(ChunkedAttention):
         return axes, AlignmentInputs(logits, keys, log_psi, self._by_head(posterior_logits, axes, shape))
 
     def combined_mask(self, query, value, value_mask, key_mask, attention_mask, use_causal_mask):
-        """Combine all masks into one that has as many axes as the logits. Return `None` if there is no mask."""
+        """Combine all masks except the query mask into one with the rank of the logits, or `None` without masks."""
         axes = AttentionAxes(self.attention_axes, len(query.shape))
         mask = axes.expand_mask(attention_mask)
         for padding_mask in (value_mask, key_mask):

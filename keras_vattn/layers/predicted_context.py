@@ -11,7 +11,7 @@ class PredictedContext(GaussianLayer):
     """Predicts an attended vector c from a latent variable z (VRAE-SA; Chien and Wang 2019, equations 16 and 19).
 
     A decoder reads the prediction tilde(c) instead of c, so the decoder can generate without a memory. Training samples
-    tilde(c) from p. Inference returns the mean mu, except under `keras_vattn.posterior_draws`.
+    tilde(c) from p. Inference returns the mean of p, except under `keras_vattn.posterior_draws`.
 
     If you pass the target c, training adds an auxiliary term to the loss: -log p(sg(c) | z), where sg stops the
     gradient to c. The term trains z to contain information about c. The term is not part of the ELBO, and
@@ -19,7 +19,7 @@ class PredictedContext(GaussianLayer):
     with the suffix `_nats`. Chien and Wang 2019 (equation 8) use the negative entropy of p instead. The entropy does
     not depend on c, so z would learn nothing about c.
 
-    With `informed=True`, the layer draws tilde(c) from a posterior q with mean c, so a decoder receives information
+    With `informed=True` and a target, the posterior q with mean c replaces p, so a decoder receives information
     about c. The KL, sum_d (c_d - mu_d)^2 / (2 sigma_d^2), replaces the auxiliary term. The KL is part of the ELBO and
     has a gradient with respect to c. The log shows the KL with the suffix `_kl`.
 

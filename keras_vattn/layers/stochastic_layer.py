@@ -146,7 +146,7 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
 
     @property
     def training_calls(self):
-        """The count of training calls, a variable outside `weights`, or `None` for a layer without a KL."""
+        """The count of training calls, a saved variable outside `weights`, or `None` for a layer without a KL."""
         return None if self.call_count is None else self.call_count.variable
 
     @property
@@ -165,7 +165,7 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         return True
 
     def rematerialized_call(self, layer_call, *arguments, **options):
-        """Return `layer_call` unchanged for a layer with noise or a KL. A recomputed KL would have no gradient."""
+        """Do not recompute noise or a KL: the noise would differ, and the KL would have no gradient."""
         if self.seed_generator is None and self.kl_tracker is None:
             return super().rematerialized_call(layer_call, *arguments, **options)
         return layer_call
@@ -278,7 +278,7 @@ class StochasticLayer(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         return [x for x in losses if id(x) not in other_replicas], [x for x in added if x.thread == thread]
 
     def _log(self, added):
-        """Add KLs to the log."""
+        """Add KLs to the log. If `call` added them, `predict` would also compute the KL."""
         if not added:
             return
         for divergence in added:
@@ -353,7 +353,7 @@ def _replica_thread():
 
 
 def _quotient(total, count):
-    """Return total / count, or 0 if the count is 0."""
+    """Return total / count, or 0 if the count is 0. Multiplying by 1 / count has a cheaper gradient than dividing."""
     if isinstance(count, numbers.Number):
         return total * (1.0 / count) if count else ops.zeros_like(total)
     return ops.divide_no_nan(total, ops.cast(count, "float32"))

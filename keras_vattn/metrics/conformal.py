@@ -11,7 +11,7 @@ SCORES = ("lac", "aps")
 
 
 def conformal_sets(calibration_draws, calibration_labels, draws, alpha=0.1, score="lac"):
-    """Return, for each example, a set of classes that contains the true class with probability 1 - alpha.
+    """Return, for each example, a set of classes that contains the true class with probability at least 1 - alpha.
 
     The method is split conformal prediction, which works with any model. The n calibration examples must not be used in
     training, and must be exchangeable with the new examples, for instance drawn from the same distribution. If all
@@ -32,7 +32,7 @@ def conformal_sets(calibration_draws, calibration_labels, draws, alpha=0.1, scor
         s(x, c) = bar(p)(c | x) + sum_(j : bar(p)(j | x) > bar(p)(c | x)) bar(p)(j | x) quad ("aps")
 
     Args:
-        calibration_draws: Probabilities (num_samples, n, C). Pass a single prediction p as p[None].
+        calibration_draws: Probabilities (num_samples, n, C) with mean bar(p). Pass a single prediction p as p[None].
         calibration_labels: Integers (n,).
         draws: Probabilities (num_samples, N, C) of the new examples.
         alpha: Fraction of examples whose set may miss the true class, in (0, 1). Defaults to 0.1.

@@ -80,7 +80,7 @@ def latent_mutual_information(means, log_scales, num_samples=1, seed=0):
     # With `seed` alone, the noise could equal inputs that a user generated with the same seed.
     generator, total = np.random.default_rng((seed, len(means))), 0.0
     precisions = np.exp(-2.0 * log_scales)
-    constants = -0.5 * np.sum(precisions * means**2, axis=1) - np.sum(log_scales, axis=1)
+    constants = -0.5 * np.sum(precisions * means**2, axis=1) - np.sum(log_scales, axis=1)  # -Z/2 log(2 pi) cancels
     for _ in range(positive_integer("num_samples", num_samples)):
         noise = generator.standard_normal(means.shape)
         samples = means + np.exp(log_scales) * noise

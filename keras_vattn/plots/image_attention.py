@@ -25,7 +25,7 @@ def image_attention(
 
     The weight of a pixel is the sum of the weights of all regions that contain the pixel. The fog decreases with the
     square root of the pixel weight, and vanishes at the largest pixel weight in the figure. An outline marks the region
-    with the largest weight, and the weight is printed below the image. If several regions tie, there is no outline.
+    with the largest weight, and the weight is printed below the image. If several regions tie, both are omitted.
 
     Args:
         images: One (H, W, 3) uint8 array for all panels, or a sequence of P arrays, which may differ in size.

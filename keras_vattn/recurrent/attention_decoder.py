@@ -30,7 +30,7 @@ class AttentionDecoder(RecurrentDecoder):
     - `feeding="sampled"`: the cell receives the sampled context.
     - `feeding="expected"` (Deng et al. 2018): the cell receives the expected context, without noise and dropout.
       Posterior logits do not change the expected context.
-    - `feeding="off"`: the cell receives no context.
+    - `feeding="off"`: the cell receives no context. Attention runs once, after the loop, unless the score has a state.
 
     If the attention has a KL, each call of the decoder adds the KL of all steps with one `add_loss`.
 
@@ -45,7 +45,7 @@ class AttentionDecoder(RecurrentDecoder):
         units: Width of every layer.
         attention: An `Attention` (or its config), or `None` for a plain recurrent decoder. Defaults to `None`.
         cell: A name in `keras_vattn.recurrent.CELLS`, such as `"gru"`; or a class or an instance of `RecurrentCell`.
-            Every layer receives a new cell, for an instance a copy of the instance. Defaults to `"lstm"`.
+            Every layer has its own cell. An instance is copied. Defaults to `"lstm"`.
         num_layers: Number of stacked cells. Defaults to 1.
         query: `"current"` or `"previous"`. Defaults to `"current"`.
         feeding: `"off"`, `"sampled"`, `"expected"` or a `keras_vattn.recurrent.Feeding`. Defaults to `"sampled"`.

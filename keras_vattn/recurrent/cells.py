@@ -17,7 +17,8 @@ class RecurrentCell(FeatureInputs, keras.layers.Layer):
     - `context_gates`: Slice that selects the gates that read the context. Defaults to all gates.
 
     If a subclass needs more weights, create them in `build`, after `super().build`. Before the loop over steps, a
-    decoder calls `project_inputs` for all steps and `loop_kernels` once. Dropout is applied outside the cell.
+    decoder calls `project_inputs` for all steps and `loop_kernels` once. Decoders apply dropout outside the cell: a
+    Keras cell stores its dropout mask, which fails if the step is traced again.
 
     Formula:
         "gates"_t = W x_t + C * "context"_t + U h_(t-1) + b

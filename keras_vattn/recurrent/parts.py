@@ -46,7 +46,8 @@ class Part:
         """Return the `Seeds` of this part for one call of the decoder.
 
         By default, a training call draws one seed from `seed_generator`, for both noise and dropout. If a layer of the
-        part samples, return `layer.draw_seeds(training)` instead.
+        part samples, return `layer.draw_seeds(training)` instead. For `keras_vattn.Sampler(model, dropout=True)`, the
+        decoder also calls this method with `training=True`, and uses only the dropout seed.
         """
         seed = random.draw_seed(self.seed_generator) if training and self.seed_generator else None
         return Seeds(noise=seed, dropout=seed)

@@ -80,7 +80,7 @@ class StochasticDecoder(RecurrentDecoder):
         - `"context"`: (B, T, Dm), c_t, with a memory.
         - `"weights"`: (B, T, S), with a memory and `return_attention_scores`.
         - `"latent_prior"`: Dictionary of `"mean"` and `"log_scale"`, (B, T, Z), with `return_distributions`.
-        - `"latent_posterior"`: Dictionary like `"latent_prior"`, if there is a memory and `informed` is `True`.
+        - `"latent_posterior"`: Like `"latent_prior"`, with `return_distributions`, a memory and `informed=True`.
         - `"state"`: List like `initial_state`, with `return_state`.
 
     Raises:
@@ -99,7 +99,7 @@ class StochasticDecoder(RecurrentDecoder):
     ['hidden', 'latent', 'predicted_context']
     """
 
-    # Keras assigns masks to outputs by position. With a fourth name, `state` could receive a mask.
+    # Keras assigns masks to outputs in alphabetical order. With a fourth name, `state` could receive a mask.
     gives = ("hidden", "latent", "predicted_context")
 
     def __init__(self, units, latent, attention, prediction=None, cell="lstm", informed=True, **kwargs):

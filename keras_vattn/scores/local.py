@@ -19,8 +19,8 @@ class Local(Score):
 
     - `"monotonic"` ("local-m"): p_t is t. In `keras_vattn.Attention`, t is the position of the query, from 0. In
       `keras_vattn.AttentionDecoder`, t is the number of earlier unmasked steps.
-    - `"predictive"` ("local-p"): p_t is computed from the query (eq. 9). In the formula, S is the length of the source
-      without padding. The weights of eq. 10 sum to less than 1. This library divides the weights by their sum.
+    - `"predictive"` ("local-p"): p_t is computed from the query (eq. 9). In the formula, S is the position after the
+      last valid key. The weights of eq. 10 sum to less than 1. This library divides the weights by their sum.
 
     Keys outside the window are masked: their weights, gradients and KL are exactly 0. If the window contains no key,
     the context is zero. A contextual prior is normalised over the window. The prior of
