@@ -22,7 +22,8 @@ _ARRAYS = ("x", "tx", "allx", "y", "ty", "ally")
 
 
 class _Dtype:
-    """Replaces `numpy.dtype` in a pickle. With a forged object type, NumPy would read bytes as addresses."""
+    """Replaces `numpy.dtype` in a pickle, and accepts only numeric types. With a forged object type, NumPy would use
+    the bytes of an array as addresses."""
 
     def __init__(self, name, *_):
         if not re.fullmatch("[biuf][1248]", name):

@@ -133,7 +133,7 @@ def _differences(run_means):
 
 def _agreement(ratings):
     pairs = list(itertools.combinations(ratings, 2))
-    # The correlation is undefined if a rater gave equal ratings.
+    # The correlation is undefined if a rater gave the same rating to all outputs.
     rhos = {
         (one, other): scipy.stats.spearmanr(ratings[one], ratings[other]).statistic
         for one, other in pairs

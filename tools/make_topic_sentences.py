@@ -15,7 +15,7 @@ import sys
 # Full stops in "e.g.", "i.e." and "cf." do not end a sentence.
 _END = re.compile(r"(?<!e\.g\.)(?<!i\.e\.)(?<!cf\.)(?<=[.!?])\s+(?=[\"'(A-Z])")
 _HEADING = re.compile(r"^([*=\-~^\"])\1{2,}$")
-# Signs of code. A paragraph with one of these signs is skipped.
+# Signs of code: grammar rules, prompts, assignments and tables. A paragraph with one of these signs is skipped.
 _CODE = re.compile(r"::=|>>>|\s=\s|---|\|\s|^\s*(#|@)|;\s*$")
 # A sentence with one of these characters is skipped.
 _SYMBOLS = re.compile(r"[_=\[\]{}\\<>%@|;^+/~`$&]|\(\)|''|\.\.\.")

@@ -28,7 +28,7 @@ NUM_TERRITORIES = 64
 # Minimum number of statements that contain a word of `first` or `second`. A model cannot learn rarer words.
 MIN_KEY_OCCURRENCES = 20
 
-# Many languages in Latin script use the same name for a country, so words recur.
+# Languages in Latin script. Many of them use the same name for a country, so words recur.
 # fmt: off
 _NAMING_LANGUAGES = (
     "ca", "cs", "da", "de", "es", "eu", "fr", "gl", "hr", "id",
@@ -140,7 +140,8 @@ def _words(*names):
 
 
 def _territories():
-    """Return a dictionary that maps codes to one-word names of countries, without codes in X and Z."""
+    """Return a dictionary that maps two-letter codes to one-word names of countries. Codes that begin with X or Z
+    are skipped, because XA and ZZ are not countries. This also skips Zambia (ZM), Zimbabwe (ZW) and Kosovo (XK)."""
     names = {code: _plain(name) for code, name in sorted(_ENGLISH.territories.items())}
     return {code: name for code, name in names.items() if len(code) == 2 and code[0] not in "XZ" and " " not in name}
 
@@ -150,7 +151,7 @@ def _language(code):
 
 
 def _plain(name):
-    """Replace punctuation in a name with spaces."""
+    """Replace punctuation in a name with spaces: each mark would be a separate token."""
     return " ".join("".join(letter if letter.isalnum() else " " for letter in name).split())
 
 

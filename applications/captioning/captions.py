@@ -44,7 +44,8 @@ def read_parts(paths):
     """Return a dictionary that maps each split to its `Captions`, in the order train, valid, test.
 
     `paths` maps each split to a file or `None`. A COCO file contains one split. A Karpathy file contains all splits. If
-    the training file is a Karpathy file, it also provides the splits that have no file.
+    the training file is a Karpathy file, it also provides the splits that have no file. The numbers of skipped captions
+    and images are printed to standard error.
     """
     contents = {part: _read(paths[part], part) for part in PARTS if paths.get(part) is not None}
     parts = {}

@@ -155,6 +155,7 @@ def _meteor(hypotheses, references):
     rows = [(*sentences, hypothesis) for hypothesis, sentences in zip(hypotheses, references)]
     lines = [" ||| ".join(("SCORE", *(sentence.replace("|||", " ") for sentence in row))) for row in rows]
     statistics = _java("METEOR", options, lines)
+    # METEOR prints a score per caption, then the corpus score.
     scores = _java("METEOR", options, [" ||| ".join(("EVAL", *statistics))], len(rows) + 1)
     try:
         return float(scores[-1])

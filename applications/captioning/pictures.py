@@ -20,7 +20,7 @@ _SEED = 0
 def draw_pictures(run, part, captions):
     """Write PNGs of random images to pictures/, with the attention weights of each caption word.
 
-    For BAM, the top row shows weights from the prior, the bottom row weights from the posterior.
+    For BAM, the top row shows weights from the prior, the bottom row from the posterior (Figure 1 of Fan et al. 2020).
     """
     for row in random_rows(len(part), NUM_PICTURES):
         picture = picture_of(run.codec.regions, part.sources, part.rows[row])

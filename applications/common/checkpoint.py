@@ -73,7 +73,7 @@ class Checkpoint(keras.callbacks.Callback):
         return self._cpu_before + time.process_time()
 
     def restore(self, model):
-        """Load the saved state. `model` needs a built optimizer. Raises `InputError` if shapes differ."""
+        """Load the saved state into a compiled model with a built optimizer. Raises `InputError` if shapes differ."""
         record, _, arrays, metrics = read_state(self.state_path)
         variables = training_variables(model)
         if [tuple(variable.shape) for variable in variables] != [array.shape for array in arrays]:
@@ -110,7 +110,7 @@ class Checkpoint(keras.callbacks.Callback):
         if self._metrics is not None:
             # Do not restore the metrics earlier: `fit` resets them before the first step, and creates some during it.
             for variable, array in zip(_metrics_variables(self.model), self._metrics, strict=True):
-                # `assign_add` would raise an error outside of a replica.
+                # `numpy` returns the sum over replicas. `assign_add` would raise an error outside of a replica.
                 variable.assign(variable.numpy() + array)
             self._metrics = None
         self.step += 1

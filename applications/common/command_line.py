@@ -1,7 +1,7 @@
 """Command line of the programs: `python -m applications.NAME COMMAND --option value`.
 
 Later sources of an option override earlier sources: the default, the folder of a resumed run, a preset,
-`--config FILE` (YAML) and the command line. Options are checked before TensorFlow is imported.
+`--config FILE` (YAML, names with underscores) and the command line. Options are checked before TensorFlow is imported.
 """
 
 import argparse

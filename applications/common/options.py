@@ -224,7 +224,7 @@ class CompareOptions:
     """Train models with several seeds on the same data. Print their metrics and the differences from the baseline,
     with 95% intervals. All options of `train` are accepted and apply to every run."""
 
-    # An annotation would turn this attribute into an option of `compare`.
+    # Options of `train` on the command line. An annotation would turn this attribute into an option of `compare`.
     train_values = {}
 
     out: str = "runs/compare"

@@ -34,8 +34,8 @@ class Program:
             presets of `train`.
         commands: Dictionary {command: class of its options}. The commands are "train", "evaluate", "generate" or
             "predict", "compare", and "export". The options of `train` include `model` and the groups `run`
-            (`RunOptions`) and `fit` (`FitOptions`). A program may add a command NAME. It calls the function NAME in the
-            module NAME, with the options as the argument.
+            (`RunOptions`) and `fit` (`FitOptions`). A program may add a command NAME. The command calls the function
+            NAME in the module NAME, with the options as the argument.
         may_change: Names of additional options of `train` that may change when a run is resumed.
         codec_options: Names of options that the codec depends on. With --start-from, both runs must have the same
             values. If the default of an option depends on the data, `options.resolved` contains the actual value.
@@ -74,7 +74,7 @@ class Program:
 
     @property
     def presets(self):
-        """Dictionary {preset: path of its file}. "small" selects the default options and has no file."""
+        """Dictionary {preset: path of its file}. "small" has the default options and the path `None`."""
         package = importlib.util.find_spec(self.name)
         if package is None:
             raise TypeError(f"Program({self.name!r}): no such package. Pass the import path of the program's package.")

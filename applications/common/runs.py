@@ -66,13 +66,13 @@ class RunFolder:
 
     @classmethod
     def check(cls, path, config, resume=False, may_differ=(), update=dict):
-        """Return the stored options, or `None` for a new run; raise `InputError` if `open` would fail.
+        """Return the stored options, or `None` for a new run; raise `InputError` if `open` cannot use the folder.
 
         Args:
             path: Folder of the run.
             config: Dictionary of the requested options.
             resume: Whether to continue an existing run. If false, the folder must be new or empty.
-            may_differ: Names of options that may change when a run is resumed.
+            may_differ: Names of options that may change when a run is resumed. `open` stores their new values.
             update: Function that adds missing options to the config.yaml of an earlier version.
         """
         path = pathlib.Path(path)

@@ -45,7 +45,7 @@ def paired_interval(first, second):
 
 def paired_p(first, second):
     """Return the two-sided p-value of a paired t-test over seeds.
-    If all differences are 0, it is 1. For a single seed, or if all differences are the same number, it is NaN."""
+    If all differences are 0, it is 1. For a single seed, or for equal differences other than 0, it is NaN."""
     differences = np.subtract(first, second)
     if len(differences) < 2 or np.ptp(differences) < 1e-12:
         return 1.0 if len(differences) > 1 and not differences.any() else float("nan")
@@ -53,7 +53,7 @@ def paired_p(first, second):
 
 
 def holm(p_values):
-    """Correct p-values for multiple tests (Holm 1979). NaN values are not counted as tests."""
+    """Correct p-values for multiple tests (Holm 1979). Their order is kept. NaN values are not counted as tests."""
     p_values = np.asarray(p_values, np.float64)
     indices = np.flatnonzero(~np.isnan(p_values))
     order = indices[np.argsort(p_values[indices], kind="stable")]

@@ -232,6 +232,7 @@ class TrainingRun(Run):
             self.models = application.build_models(options, self.codec)
         model = self.models.training
         best = put_weights(model, folder.path / runs.WEIGHTS)
+        # Save the model without its optimizer, whose state is in the checkpoint.
         model.optimizer, model.compiled = None, False
         with runs.replacing(folder.file("model.keras")) as temporary:
             model.save(temporary)

@@ -31,7 +31,7 @@ def means(draws):
 
 
 def gradient_norms(model, inputs, value_of, drops):
-    """Return the gradient norms of the log-likelihood ("likelihood") and of the weighted KL ("kl").
+    """Return the gradient norms of the log-likelihood in training mode ("likelihood") and of the weighted KL ("kl").
 
     `value_of` maps the model's outputs to the log-likelihood of each example. `drops`: whether the model has dropout.
     """

@@ -12,6 +12,7 @@ from applications.graphs import data
 from applications.text.readers import aligned, has_word, read_input
 from keras_vattn.metrics.in_graph import predictive_statistics
 
+# `predict` writes this many classes for each node, the most probable class first.
 NUM_CLASSES = 3
 
 

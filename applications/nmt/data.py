@@ -167,6 +167,7 @@ def encode(options, codec, part, training=False):
     if not training:
         return encoded
     lengths = np.stack([encoded.sources.lengths, encoded.targets.lengths])
+    # A text that contains only SentencePiece's space mark has no tokens.
     is_empty, is_long = lengths.min(axis=0) == 0, lengths.max(axis=0) > options.text.max_length
     if is_empty.any() and not options.text.skip_invalid:
         first = int(is_empty.argmax())

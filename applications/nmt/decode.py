@@ -30,7 +30,7 @@ class Translator(PairModule):
         run: `Run`.
         inference: Name of an `Inference`, or `None` for the model's default.
         num_beams: Number of beams, or `None` for the value in the run's options.
-        draws: Whether `uncertainty` draws samples. Otherwise, `uncertainty` only has the metrics at the mean weights.
+        draws: Whether `uncertainty` draws samples. Otherwise, the result has only the metrics at the mean weights.
     """
 
     def __init__(self, run, inference=None, num_beams=None, draws=True):
@@ -159,7 +159,11 @@ class Translator(PairModule):
         return decoding.beam_search(step, start, start_ids, END, *sizes, penalty, forbidden_ids=FORBIDDEN)
 
     def _steps(self, source):
-        """Return the initial state and the step function of a beam search. All beams share the samples."""
+        """Return the initial state and the step function of a beam search.
+
+        If attention weights are sampled, the probability of a word is the mean over the samples. All beams of a
+        sentence share these samples. The samples depend on the position of the sentence in the batch.
+        """
         models, num_beams, noise = self._models.value, self._num_beams, {}
         decoder, encoded, source_mask = models.decoder, models.encoder(source), ops.not_equal(source, PAD)
         is_drawn = self._latent.value is None and self.inference.value.kind == "sample"

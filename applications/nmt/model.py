@@ -80,7 +80,7 @@ class Model:
 
 
 # Title, value and expectation follow Table 1 of Deng et al. 2018 or, for BAM, eq. 6 of Fan et al. 2020. The last three
-# models are in neither paper.
+# models are in neither paper: they use Dirichlet weights, or the Gaussian context vector of Bahuleyan et al. 2018.
 _ELBO, _VARIATIONAL = "E_q[log p] - KL", "Variational Attention"
 _IMPORTANCE = "log p, importance sampled"
 MODELS = {

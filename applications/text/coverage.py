@@ -1,4 +1,4 @@
-"""Computes the quality of the most certain 10%, 20%, ..., 100% of the generated sentences."""
+"""Computes risk-coverage curves: the quality of the most certain 10%, 20%, ..., 100% of the generated sentences."""
 
 import numpy as np
 
@@ -13,8 +13,8 @@ NUM_ORDERS = 20
 def coverage_report(sentences, scores, noise):
     """Return how the quality of generated sentences depends on the model's uncertainty about them.
 
-    The sentences are sorted from most to least certain, once for each measure of uncertainty. A curve is the quality of
-    the first 10%, 20%, ..., 100% of the sentences, and the area is its mean. The measures are:
+    The sentences are sorted from most to least certain, once for each measure of uncertainty. Ties are broken randomly.
+    A curve is the quality of the first 10%, 20%, ..., 100% of the sentences. The area is its mean. The measures are:
     - the mutual information and the entropy, if the sentences contain them;
     - "likelihood", -log p per word under the mean weights;
     - "random", a random order, for comparison.

@@ -27,7 +27,7 @@ class PairModule(tf.Module):
 
     @in_graph(TEXTS, TEXTS)
     def score(self, texts, targets):
-        """Return (B,) tensors: "log_likelihood" in nats, and "num_tokens", which counts the end token."""
+        """Return (B,) tensors: "log_likelihood", log p(target | text) in nats, and "num_tokens" with the end token."""
         target_input, target, num_tokens = self.target_encoder.encode_targets(targets, self._max_target_length)
         value = self.log_likelihood(self._encode(texts), target_input, target)
         return {"log_likelihood": tf.reduce_sum(value, axis=list(range(1, len(value.shape)))), "num_tokens": num_tokens}

@@ -12,7 +12,7 @@ PARTS = ("train", "valid", "test")
 SIDES = ("source", "target", "table")
 # With one seed for all splits, models with different seeds are compared on the same data.
 DATA_SEED = 0
-VocabularySize = Annotated[int, Field(gt=4)]
+VocabularySize = Annotated[int, Field(gt=4)]  # A vocabulary has four special tokens.
 
 
 @dataclasses.dataclass

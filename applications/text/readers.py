@@ -272,7 +272,7 @@ def _file_lines(path, skip_invalid=None):
 
 
 def require_text(path, file):
-    """Raise `InputError` if `file` is empty, compressed or UTF-16, or if its lines lack line feeds."""
+    """Raise `InputError` if `file` is empty, compressed or UTF-16, or if only carriage returns end its lines."""
     start = file.peek(1)
     if not start:
         raise InputError(f"{path}: the file is empty")

@@ -97,7 +97,8 @@ class ReportOptions(DecodeOptions):
     """Number of sampled sentences per input, for the diversity metrics."""
 
 
-# word_dropout, gamma_a and num_draws have the values of Bahuleyan et al. 2018. Most other defaults were tuned by hand.
+# word_dropout, gamma_a and num_draws have the values of Bahuleyan et al. 2018. Most other defaults were tuned by hand
+# on the built-in pairs.
 @dataclasses.dataclass
 class Options:
     """Train a variational encoder-decoder on pairs of sentences, by default on built-in pairs."""

@@ -28,8 +28,8 @@ _MOST_IN_MEMORY = 2**26
 # With tf.data.AUTOTUNE, the memory use would depend on the machine.
 _PARALLEL_BATCHES = 4
 _WAITING_BATCHES = 2
-_SMALLEST_BOX = 0.01
-_NUM_SCALE = 256
+_SMALLEST_BOX = 0.01  # Minimum width and height of a displayed box, as a fraction of the image size.
+_NUM_SCALE = 256  # Maximum number of training images for `scale`.
 
 
 @dataclasses.dataclass

@@ -127,7 +127,7 @@ def extract(extractor, images):
 
 
 def write_features(options, words=None):
-    """Write the features of `options.images`, and their extractor, into the folder `options.out`."""
+    """Write the features of `options.images`, and the extractor, into `options.out`. `words`: see `make_extractor`."""
     images, out = open_images(options.images), pathlib.Path(options.out)
     extractor = make_extractor(options.extractor, images, words)
     extractor.save(out / _EXTRACTOR)

@@ -138,7 +138,7 @@ def open_images(path):
 
 def _read_array(path):
     expected = "a folder of images, or an .npz with one uint8 array (N, H, W, 3)"
-    # `np.load(path)` would not close a file that it cannot read.
+    # `np.load(path)` would not close a file that it cannot read. Unpickling could run code from the file.
     with reading(path, expected), open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
         (name,) = archive.files
         array = archive[name]

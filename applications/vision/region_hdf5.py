@@ -28,7 +28,7 @@ FEATURES, BOXES, SPANS, IDS = "image_features", "spatial_features", "pos_boxes",
 COUNTS = "num_boxes"
 # A box may extend beyond the image by at most this fraction of the image's side.
 _TOLERANCE = 0.05
-_BLOCK, _CHUNK = 1024, 32
+_BLOCK, _CHUNK = 1024, 32  # Bytes per block of the checksum, and rows per HDF5 chunk.
 
 
 @dataclasses.dataclass

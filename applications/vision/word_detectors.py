@@ -16,8 +16,8 @@ from keras import ops
 from applications.common.batches import array_batches, num_array_batches
 from applications.common.errors import InputError
 
-MIN_IMAGES = 5
-MAX_SHARE = 0.9
+MIN_IMAGES = 5  # A word is learned only if it describes at least this many images,
+MAX_SHARE = 0.9  # and at most this fraction of all images.
 MAX_WORDS = 1000
 BATCH_SIZE = 32
 LEARNING_RATE = 2e-3

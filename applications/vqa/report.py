@@ -31,7 +31,8 @@ CURVES = {"val_nll": "NLL, validation (nats)", "val_accuracy": "VQA accuracy, va
 NUM_SAMPLES = 20
 NUM_CARDS = 6
 MAX_UNCERTAIN = 2000
-NUM_STATISTICS = 32
+NUM_STATISTICS = 32  # Questions for the standard deviation of attention weights.
+# PAvPU counts a prediction as certain if its p-value is lower than this.
 SIGNIFICANCE = 0.05
 _SEED = 0
 

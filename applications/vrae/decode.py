@@ -142,7 +142,8 @@ class Writer(tf.Module):
 
     @in_graph(IDS, IDS, IDS, _SEED)
     def published_log_p(self, source, target_input, target, seed):
-        """Return log p in nats, (B,), as the published code computes it: without the KL of z_enc."""
+        """Return log p in nats, (B,), as the published code computes it: z_enc is a sample from q, and each z_t and
+        c~_t is the mean of its prior. The value is not a bound on log p(x), because it omits the KL of z_enc."""
         models, z = self._models.value, None
         if models.latent is not None:
             with self._draws(models.latent, seed):

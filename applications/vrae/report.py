@@ -217,7 +217,8 @@ def _importance_weighted(run, part, writer, num_draws):
 
 
 def _controls(run, part, writer):
-    """Return the mean drop of log p(x | z) with z_enc of another sentence or 0, in nats per sentence."""
+    """Return how much log p(x | z) drops (mean and standard error, nats per sentence) if z_enc is 0 or from another
+    sentence. z_t and c~_t are the means of q. Return `None` for a single sentence."""
     if len(part) < 2:
         return None
     batches = sentences_of(run, part)
@@ -235,7 +236,7 @@ def _controls(run, part, writer):
 
 
 def _map(run, part, writer):
-    """Return the mean "entropy" of attention weights in nats, and "moves", the mean change per step."""
+    """Return the mean "entropy" of attention weights in nats, and "moves", their mean total variation between steps."""
     moves, entropies = [], []
     for sentences in progress(sentences_of(run, part), "attention"):
         weights, mask = writer.attention(*sentences).numpy().astype("float64"), sentences[-1].numpy() != PAD
