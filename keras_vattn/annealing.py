@@ -106,6 +106,7 @@ class LogisticAnnealing(keras.optimizers.schedules.LearningRateSchedule):
 
     def __call__(self, step):
         distance = ops.cast(_step_tensor(step), "float64") - self.center
+        # exp(x) / (1 + exp(x)) would be NaN for large x.
         return ops.minimum(ops.cast(ops.sigmoid(self.slope * distance), "float32"), self.final_value)
 
     def get_config(self):
@@ -125,8 +126,8 @@ class CyclicalAnnealing(keras.optimizers.schedules.LearningRateSchedule):
     Args:
         cycle_length: Positive integer. Number of steps in one cycle.
         ramp_fraction: Number in (0, 1]. Fraction of a cycle in which the weight rises. Defaults to 0.5.
-        num_cycles: Positive integer. Number of cycles before the weight stays at `final_value`. `None` never stops the
-            cycles. Defaults to `None`.
+        num_cycles: Positive integer. Number of cycles before the weight stays at `final_value`. With `None`, the
+            cycles never stop. Defaults to `None`.
         final_value: Number, at least 0. Weight at the end of every ramp, and at inference. Defaults to 1.0.
 
     Call arguments:
@@ -184,7 +185,7 @@ def final_value(schedule):
         `CosineDecay` and `PiecewiseConstantDecay`, which lack this attribute, their last value.
 
     Raises:
-        ValueError: If `schedule` is neither a schedule nor `None`, or has no final value, as `ExponentialDecay`.
+        ValueError: If `schedule` is neither a schedule nor `None`, or has no final value, like `ExponentialDecay`.
 
     Example:
 

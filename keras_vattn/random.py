@@ -37,7 +37,7 @@ _PHILOX = tf.random.Algorithm.PHILOX.value
 # Upper words of the Philox counters. Without different words, a folded seed would equal a draw.
 _DRAW_COUNTER, _SECOND_DRAW_COUNTER, _FOLD_COUNTER = range(3)
 
-# The key of the seed (-2**31, -2**31), which `dropout_mask` does not accept.
+# `dropout_mask` does not accept the seed (-2**31, -2**31), so no key equals this number.
 _NO_SEED = 0x8000000080000000
 
 # tests/helpers/coefficients.py fits these polynomials. `_SINE`, in powers of v^2, is sin(pi v / 4) / v within 1e-9.
@@ -342,7 +342,8 @@ def log_gamma(concentration, noise):
 
     With c = concentration + 2, G = g u1^(1 / (c - 2)) u2^(1 / (c - 1)), where g ~ Gamma(c, 1), and u1 and u2 are
     uniform. The draw g is computed from a normal draw x with Temme's expansion (1992) and fitted coefficients. The
-    probabilities P(Gamma(c, 1) < g) and P(N(0, 1) < x) differ by at most 3e-6. There is no rejection step.
+    probabilities P(Gamma(c, 1) < g) and P(N(0, 1) < x) differ by at most 3e-6. There is no rejection step, so XLA can
+    compile this function.
 
     The gradient with respect to the concentration is the implicit derivative of the quantile (Figurnov et al. 2018).
     The relative error of the gradient is below 2e-4 for |x| up to 3.

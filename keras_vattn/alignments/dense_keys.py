@@ -5,7 +5,7 @@ from keras_vattn.alignments.keys import Keys
 from keras_vattn.support.masks import LOWEST, both
 from keras_vattn.support.products import matmul
 
-_LONGEST_TABLE = 4096
+_LONGEST_TABLE = 4096  # keys
 
 
 class DenseKeys(Keys):

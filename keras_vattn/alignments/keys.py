@@ -81,7 +81,7 @@ class Keys:
         @custom_gradient
         def weights(logits):
             exponentials = ops.exp(logits - self.spread(self.max(logits)))
-            # Without `maximum`, a row without a valid entry would be divided by 0.
+            # The sum is below 1 only in a row without a valid entry, where `maximum` prevents a division by 0.
             weights = exponentials / self.spread(ops.maximum(self.sum(exponentials), 1.0))
             return weights, lambda upstream: weights * (upstream - self.spread(self.sum(weights * upstream)))
 

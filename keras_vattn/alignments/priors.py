@@ -215,8 +215,7 @@ class GammaPrior(FamilyPrior):
 
     `keras_vattn.Attention.alignment_statistics` shows the entropies of q and Psi. The KL of a Weibull to a Gamma never
     reaches 0. The smallest possible KL, the floor, grows as `beta` decreases: for five keys and `beta=1e-6`, it is
-    about 80 nats. Do not compare KLs of models with different `beta`. Compare the KL minus the floor, which the log
-    also shows.
+    about 80 nats. Do not compare KLs of models with different `beta`. The log also shows the KL minus the floor.
 
     Formula:
         p(S_(t,s)) = "Gamma"(alpha_(t,s), beta)

@@ -17,8 +17,8 @@ from keras_vattn.distributions.row_distribution import (
 from keras_vattn.support.validation import whole_number
 
 LARGEST = 65504.0  # the largest float16
-EVALUATION_DRAWS = 16
-STATISTICS_ENTRIES = 2**24
+EVALUATION_DRAWS = 16  # draws for a KL without a closed form at inference
+STATISTICS_ENTRIES = 2**24  # the most weights that `statistics` draws at once
 
 
 class AlignmentInputs(NamedTuple):
@@ -45,7 +45,8 @@ class VariationalAlignment:
     Every attention layer contains a `VariationalAlignment`. With posterior logits, q = alignment(posterior_logits) and
     p = alignment(logits). Without posterior logits, q = alignment(logits), and the prior defines p. Without a prior,
     there is no KL. The noise of a call is a dictionary, which is empty if the call does not sample. `"alignment"`
-    contains the random numbers. `"warm"`, used in training with a warm start, is `True` in calls that draw from p.
+    contains the random numbers. `"warm"`, used in training with a warm start, is `True` in calls that draw from p. All
+    tensors of the noise have the leading axes of the logits, so that a loop over queries can slice them.
 
     Args:
         alignment: Name, class, config or instance of an `Alignment`.

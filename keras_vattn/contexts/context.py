@@ -11,7 +11,11 @@ class Context(FeatureInputs, keras.layers.Layer):
     """Base class of the contexts, which map weights and values to the attended vector.
 
     `call(weights, value)` returns the weighted sum of the values. This sum is the mean of a stochastic context. A
-    recurrent decoder calls `noise` before its loop, `sample` inside the loop, and the methods for the KL after it.
+    recurrent decoder calls `noise` and `prior_parameters` before its loop, `posterior_parameters` and `sample` inside
+    the loop, and `distribution` and `prior_distribution` after the loop.
+
+    A subclass with a KL sets `has_divergence = True`. The KL is `tfd.kl_divergence(q, p)` of the posterior q and the
+    prior p.
 
     Call arguments:
         weights: (B, T, S), on the simplex.

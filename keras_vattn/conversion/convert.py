@@ -241,6 +241,7 @@ def _convert(layer, conversion):
             continue
         if converted not in options:
             converted.__class__ = _class_of(type(converted))
+        # Every layer stores its own options, because Keras may rebuild a layer without the model.
         attentions = [options.get(x) for x in inner_attentions[converted]]
         # Keras's `__setattr__` would wrap and track these dictionaries.
         object.__setattr__(converted, "_original", original)
@@ -268,6 +269,7 @@ def _convert_attention(layer, conversion, seed, name, kl_weight=None):
     if drawing_layer.built:
         _build_prior(drawing_layer)
     else:
+        # The enclosing layer will call `build`.
         layer.build = _with_prior(layer, layer.build)
 
 

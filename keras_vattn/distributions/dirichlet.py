@@ -136,7 +136,8 @@ class Dirichlet(RowDistribution):
 
 def log_gamma_sample(log_concentration, shape, seed):
     """Return draws of log S with the given shape, where S ~ Gamma(exp(log_concentration), 1)."""
-    # For a small concentration a, a draw from Gamma(a) would underflow, but a draw from Gamma(a + 1) does not.
+    # A draw from Gamma(a) would underflow for a small a. A draw from Gamma(a + 1) does not. The product of this draw
+    # and u^(1/a), with a uniform u, is a draw from Gamma(a).
     first, second = tfp.split_seed(seed)
     concentration = tf.broadcast_to(bounded_exp(log_concentration), shape)
     log_gamma = random.log_gamma(concentration + 1.0, random.gamma_noise(shape, first))

@@ -134,14 +134,15 @@ def closed_divergence(q, p, keys):
     try:
         return _row_values(tfp.kl_divergence(q, p), q, keys)
     except NotImplementedError as error:
-        # Without this check, a NotImplementedError inside a registered KL would be hidden.
+        # Without this check, a NotImplementedError inside the KL of a `RowDistribution` would be hidden. TensorFlow
+        # Probability raises other NotImplementedErrors if q and p are transformed differently.
         if isinstance(q, RowDistribution) and "registered" not in str(error):
             raise
         return None
 
 
 def mean_divergence(q, p, keys, seed, num_draws):
-    """Return the mean of `drawn_divergence` over `num_draws` draws."""
+    """Return the mean of `drawn_divergence` over `num_draws` draws, with one draw in memory at a time."""
 
     def add(draw, total):
         return draw + 1, total + drawn_divergence(q, p, keys, random.fold_in(seed, draw))

@@ -34,8 +34,8 @@ def export_draws(
 
     A draw is one pass through the model with random noise. The signature `serving_default` takes the inputs of the
     model by name, and `seed`, an int32 scalar. To load the SavedModel, you need TensorFlow but not this library. The
-    same batch and seed give the same results. The results for an example also depend on the other
-    examples of its batch.
+    same batch and seed give the same results. The results for an example also depend on the other examples of its
+    batch.
 
     For a KerasHub task with a tokenizer, the input is a vector of strings, `texts`. The graph contains the
     preprocessor, so import tensorflow_text before you load the SavedModel. To export the task without the preprocessor,
@@ -47,9 +47,10 @@ def export_draws(
         num_samples: Number of draws per request. Defaults to 20.
         outputs: Type of the model's output: `"probabilities"` or `"logits"` of C classes (the last axis), or
             `"values"`. A KerasHub task without an activation returns logits. For probabilities and logits, the
-            signature returns `mean`, the mean probabilities (B, ..., C), and `entropy` and `mutual_information`, (B,
-            ...), in nats. For values, it returns `mean` and `sd`, the standard deviation over draws, (B, ...). The
-            export and each request check that probabilities sum to 1. Defaults to `"probabilities"`.
+            signature returns `mean`, the mean probabilities (B, ..., C), and the `entropy` and `mutual_information` of
+            `keras_vattn.metrics` in nats, (B, ...). For values, it returns `mean` and `sd`, the standard deviation over
+            draws, (B, ...). The export and each request check that probabilities sum to 1. Defaults to
+            `"probabilities"`.
         temperature: Number by which the logits are divided, for instance from `keras_vattn.metrics.fit_temperature`.
             Only for `outputs="logits"`. Defaults to 1.0.
         dropout: Whether layers apply dropout, as in `keras_vattn.posterior_predictive`. Defaults to `False`.
@@ -118,7 +119,10 @@ def export_draws(
 
 
 def _resources(model, preprocessor):
-    """Return the lookup tables and asset files that a model and a preprocessor use."""
+    """Return the lookup tables and asset files that a model and a preprocessor use.
+
+    TensorFlow does not track objects that only functions, methods or `functools.partial` objects refer to.
+    """
     resources = tf.saved_model.experimental.TrackableResource, tf.saved_model.Asset
     sources, pending = {id(model): model}, [preprocessor]
     while pending:

@@ -35,11 +35,12 @@ def posterior_draws(model, seed=None, temperature=None):
 
     Args:
         model: A `keras.Model` or layer.
-        seed: Integer or int32 tensor of shape () or (2,), or `None` for new noise in every call. With a seed, all calls
-            of one layer use the same noise, even two calls in one model. (`keras_vattn.posterior_predictive` uses
-            different noise.) In `predict` and `evaluate`, the noise of a batch depends on the seed and on the number of
-            batches since the start of the context. So a second `predict` gives new noise. A second context with the
-            same seed repeats the noise of the first context. With a seed, `predict` needs `steps_per_execution=1`.
+        seed: Integer or int32 tensor of shape () or (2,), or `None` for new noise in every call. The tensor may be an
+            input of a `tf.function` that is traced inside the context. With a seed, all calls of one layer use the same
+            noise, even two calls in one model. (`keras_vattn.posterior_predictive` uses different noise.) In `predict`
+            and `evaluate`, the noise of a batch depends on the seed and on the number of batches since the start of the
+            context. So a second `predict` gives new noise. A second context with the same seed repeats the noise of the
+            first context. With a seed, `predict` needs `steps_per_execution=1`.
         temperature: Number or scalar tensor that multiplies the standard deviation of Gaussian layers. `None` uses the
             temperature of each layer.
 

@@ -20,11 +20,11 @@ def posterior_predictive(
     Dropout is active in layers that have a seed generator, and one of these attributes above 0: `rate`, `dropout`,
     `recurrent_dropout`, `feature_dropout`, `dropout_rate`. Sampling does not change any Keras variable.
 
-    The noise depends on the seed, `num_samples`, `batch_size` and `max_rows`. One call of the model computes several
-    draws, up to `max_rows` rows. If examples share noise, a call computes only one draw. They share noise if a layer
-    has `mixes_examples = True`, as `GraphAttention` has, or if the `noise_shape` of a Keras dropout begins with 1. Set
-    `mixes_examples = True` in your own layer if its output for an example depends on other examples or on the row
-    index.
+    The noise depends on the seed, `num_samples`, `batch_size` and `max_rows`. Operations that do not depend on the
+    noise run once per batch. One call of the model computes several draws, up to `max_rows` rows. If examples share
+    noise, a call computes only one draw. They share noise if a layer has `mixes_examples = True`, as `GraphAttention`
+    has, or if the `noise_shape` of a Keras dropout begins with 1. Set `mixes_examples = True` in your own layer if its
+    output for an example depends on other examples or on the row index.
 
     Every call traces the model. For repeated calls, create a `keras_vattn.Sampler`, which traces the model once.
     `posterior_predictive` and `Sampler` are thread-safe.

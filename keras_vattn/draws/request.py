@@ -92,7 +92,7 @@ def _innermost(name, layer):
     return next((x[layer] for x in entries if layer in x), None)
 
 
-# The property `draws` of stochastic layers.
+# The property `draws` of stochastic layers: `Draws` of the innermost request, or `None` without a request.
 DRAWS = property(lambda layer: _innermost("draws", layer))
 
 

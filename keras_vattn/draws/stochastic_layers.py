@@ -8,7 +8,8 @@ def stochastic_layers(model, with_kl=False):
     """Return the layers of a model that sample from a posterior or have a KL.
 
     Layers that only apply dropout are not in the list. Two kinds of layers in the list have no KL, so their `kl_weight`
-    has no effect: `LatentLogLikelihood` with a sampling objective, and attention without a prior.
+    has no effect: `LatentLogLikelihood` with a sampling objective, and attention without a prior and without posterior
+    logits.
 
     Args:
         model: A `keras.Model` or layer.

@@ -75,7 +75,7 @@ def prediction_log_weights(pair, log_prior, log_posterior, with_baseline):
 
 
 def mixture(weights, value):
-    """Return a single candidate, sum_s weights[t, s] value[s], (B, T, 1, D); its log p, 0; and `None`."""
+    """Return a single candidate, sum_s weights[t, s] value[s], (B, T, 1, D), with log p = 0, and `None` for log q."""
     weights = ops.cast(weights, value.dtype)
     return matmul(weights, value)[:, :, None], ops.zeros_like(weights[..., :1], "float32"), None
 

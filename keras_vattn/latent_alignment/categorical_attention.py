@@ -98,8 +98,8 @@ class CategoricalAttention(StochasticLayer):
 
         - `"candidates"`: (B, T, K, D), or (B, T, K + 1, D) with the soft baseline. Zeros if a query has no valid key.
         - `"log_prior"`: log p of the candidates in nats, (B, T, K): -1e30 at masked keys, 0 for a weighted average.
-        - `"log_posterior"`: log q of the candidates in nats, (B, T, K). Equals `"log_prior"` if the objective has no
-          posterior. Missing if the objective has a posterior, but no posterior logits are passed.
+        - `"log_posterior"`: log q of the candidates in nats, (B, T, K): -1e30 and 0 as in `"log_prior"`. Equals
+          `"log_prior"` if the objective has no posterior. Missing if q needs posterior logits and none are passed.
         - `"log_weights"`: the log weights of the prediction p(y) = sum_k weight_k p(y | z_k). The weights sum to 1: p
           for enumerated keys, renormalised p for `top_k` keys, 1/K for samples from p, and renormalised p/q for samples
           from q. The log weight of the baseline is -1e30.

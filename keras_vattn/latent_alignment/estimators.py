@@ -61,7 +61,7 @@ def importance_weighted(log_likelihood, log_prior, log_posterior):
 
 
 def leave_one_out(log_weights):
-    """Return the baselines b_k of Mnih and Rezende 2016 from log omega (..., K). If K is 1, b is 0.
+    """Return the VIMCO baselines b_k (Mnih and Rezende 2016) from log omega (..., K). If K is 1, b is 0.
 
     Formula:
         b_k = log (1/K (sum_(j != k) omega_j + (prod_(j != k) omega_j)^(1/(K-1))))

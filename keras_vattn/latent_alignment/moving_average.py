@@ -1,6 +1,6 @@
 """Compute the moving average of one value per training call, the baseline of a score-function gradient.
 
-A variable (2,) stores the sum of the weighted values and the sum of the weights.
+A variable (2,) stores the sum of the weighted values and the sum of the weights. The ratio has no bias towards 0.
 """
 
 from keras import ops

@@ -21,9 +21,9 @@ class RewardToGo(keras.layers.Layer):
     """Adds a score-function gradient to the word log-likelihoods of a decoder with hard attention.
 
     If the sampled position z_t enters the state of the decoder (Xu et al. 2015, section 4.1), every later word depends
-    on z_t. The reward R_t of z_t is then the log-likelihood of all words from step t on. The result of step t has the
-    value log p(y_t | z_<=t). The other terms of the formula have the value 0 and add the gradient. In the formula, sg
-    stops the gradient.
+    on z_t. The reward R_t of z_t is then the log-likelihood of all words from step t on. The entropies of later steps
+    also depend on z_t, so R_t includes their bonus. The result of step t has the value log p(y_t | z_<=t). The other
+    terms of the formula have the value 0 and add the gradient. In the formula, sg stops the gradient.
 
     Training on the sum of the results maximizes sum_t E[log p(y_t | z_<=t) + entropy_weight H_t], where H_t is the
     entropy of p(z_t | z_<t). With `entropy_weight=0.0`, this sum is a lower bound on log p(y).

@@ -17,7 +17,7 @@ from keras_vattn.support.validation import integer, positive_integer, refuse_ign
 # Default number of logits in a chunk. Smaller chunks would slow down training.
 CHUNK_ENTRIES = 2**26
 PREDICTION_ENTRIES = 2**23
-NUM_BLOCKS = 8
+NUM_BLOCKS = 8  # blocks of the first chunk, if K > 1
 
 
 @keras.saving.register_keras_serializable(package="keras_vattn")
@@ -62,8 +62,8 @@ class TokenLogLikelihood(FeatureInputs, keras.layers.Layer):
         log_weights: (B, T, K) from `keras_vattn.CategoricalAttention`, for a prediction without targets; or `None`.
         inputs_mask: Boolean (B, T), usually propagated by Keras, or `None`.
         candidates_mask: Boolean, broadcastable to (B, T, K), `True` for possible candidates; or `None`. If all keys are
-            candidates, pass the source mask to save time. The mask does not change the objective. Masked candidates
-            have value and gradient 0. If all candidates of a word are masked, all of them count.
+            candidates, pass the source mask to save time. Masked candidates have value and gradient 0. If their
+            log p(z) is -1e30, the objective does not change. If all candidates of a word are masked, all of them count.
 
     Returns:
         Float32, in nats.
