@@ -81,8 +81,8 @@ def verdict_of(claim, runs):
 def required_seeds(differences):
     """Return how many paired seeds decide an effect of the observed size; `None` if more than 40.
 
-    With this number, Student's two-sided test at 5% has a power of at least 0.8, if the true mean and standard
-    deviation equal the observed values.
+    This is the smallest number with which Student's two-sided test at 5% has a power of at least 0.8, if the true mean
+    and standard deviation equal the observed values.
 
     Args:
         differences: Paired differences over seeds, minus the margin of the claim.
