@@ -97,7 +97,7 @@ class GaussianLatent(GaussianLayer):
         """Add KL(q || p) of all latent vectors, with one `add_loss` per call.
 
         Args:
-            parameters: The result of the method `parameters`: mean and log sigma of q, (B, ..., units); log sigma in [-8, 8].
+            parameters: Result of the method `parameters`: mean and log sigma (in [-8, 8]) of q, both (B, ..., units).
             mask: Boolean (B, ...) or `None`.
             training: The argument `training` of the call.
             prior: Parameters of p in the same form, or `None` for N(0, I).
