@@ -44,7 +44,7 @@ def _path_of(layer, model):
 def _line_of(layer, model):
     sampled = [getattr(layer, name, None) for name in ("alignment", "context")]
     sampled = [type(x).__name__ for x in sampled if getattr(x, "is_stochastic", False)] or [type(layer).__name__]
-    prior = getattr(layer, "prior", None)
+    prior = getattr(layer, "prior", None) or getattr(getattr(layer, "context", None), "prior", None)
     prior = prior if isinstance(prior, (str, type(None))) else type(prior).__name__
     kl_options = (layer.kl_weight, layer.kl_reduction) if has_kl(layer) else ("-", "-")
     return _path_of(layer, model), ", ".join(sampled), str(prior), *map(str, kl_options), str(layer.seed)

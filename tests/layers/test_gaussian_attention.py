@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 from twins import twin_divergence
 
-from keras_vattn import Attention, GaussianAttention, GaussianContext, LinearAnnealing
+from keras_vattn import Attention, GaussianAttention, GaussianContext, LinearAnnealing, summary
 
 GENERATOR = np.random.default_rng(1)
 QUERY = GENERATOR.normal(size=(4, 3, 5)).astype("float32")
@@ -126,3 +126,11 @@ def test_masked_values_may_be_nan():
     assert float(layer.losses[0]) == loss
     for gradient in tape.gradient(total, [query, value, *layer.trainable_weights], unconnected_gradients="zero"):
         assert np.isfinite(tf.convert_to_tensor(gradient)).all()
+
+
+def test_the_summary_shows_the_prior_of_the_context():
+    lines = []
+    layer = GaussianAttention(context_prior="mean", kl_weight=0.5, name="attention")
+    layer(QUERY, VALUE)
+    summary(layer, lines.append)
+    assert lines[1].split() == ["attention", "GaussianContext", "mean", "0.5", "sum", "None"]
