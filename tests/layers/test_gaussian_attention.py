@@ -133,4 +133,4 @@ def test_the_summary_shows_the_prior_of_the_context():
     layer = GaussianAttention(context_prior="mean", kl_weight=0.5, name="attention")
     layer(QUERY, VALUE)
     summary(layer, lines.append)
-    assert lines[1].split() == ["attention", "GaussianContext", "mean", "0.5", "sum", "None"]
+    assert lines[1].split() == ["attention", "GaussianAttention", "mean", "0.5", "sum", "None"]
