@@ -125,7 +125,7 @@ def _is_keras_function(function):
 
 @functools.cache
 def _calls_softmax(function, callers=()):
-    """Return whether a function calls Keras's softmax, also through other functions of one module."""
+    """Return whether a function calls Keras's softmax, directly or through other functions of the same module."""
     if _is_keras_function(function):
         return False
     names = names_in(function.__code__)

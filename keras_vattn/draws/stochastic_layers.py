@@ -1,4 +1,4 @@
-"""Find the layers of a model that sample or have a KL."""
+"""Find the layers of a model that sample or add a KL."""
 
 from keras_vattn.draws.request import reads_requests
 from keras_vattn.support import keras_private

@@ -27,7 +27,7 @@ class Attention(AttentionSteps):
     """Attention built from a score, an alignment and a context.
 
     Score, alignment and context can be names, classes, config dictionaries or instances. The default is deterministic
-    dot-product attention. These arguments select the attention of a paper:
+    dot-product attention. These arguments reproduce published attention layers:
 
     - `alignment="weibull"` or `"lognormal"`, with a prior: Bayesian attention (Fan et al. 2020).
     - `alignment="dirichlet"`, with posterior logits: relaxed alignment (Deng et al. 2018).
