@@ -55,7 +55,7 @@ class RecurrentDecoder(QuantizedSublayers, FeatureInputs, keras.layers.Layer):
         return layer_call
 
     def parts(self):
-        """Return the list of `Part`s of a step, in order. This method is called often, and must not create layers."""
+        """Return a list of the `Part` objects of a step, in order. Called often, so it must not create layers."""
         raise NotImplementedError(f"{type(self).__name__} does not implement `parts`.")
 
     def prepare_memory(self, memory=None, memory_mask=None):

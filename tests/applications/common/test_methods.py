@@ -167,7 +167,7 @@ def table_of(printed):
 
 
 def methods_of(model, *drawn):
-    return [model + kind for kind in ("", ", temperature", *(f", {x} drawn" for x in drawn))]
+    return [model + kind for kind in ("", ", temperature", *(f", {x} sampled" for x in drawn))]
 
 
 @pytest.mark.slow
