@@ -16,7 +16,7 @@ def _papers():
 
 
 def published_figure(paper, name, head):
-    """Return a number of the table `paper` in papers.yaml as text, or "-" if there is none.
+    """Return a number of the table `paper` in papers.yaml as text, or "-" if the paper gives no number.
 
     `head` is the column. The row is the first of these names in the table: `name`, `name` without its options, MODEL.
     `name` is an entry of `compare --models`: MODEL[@START][:options].

@@ -50,7 +50,7 @@ class RunFolder:
     def open(cls, path, config, resume=False, may_differ=(), update=dict):
         """Start a run in a new or empty folder, or resume a run. Lock the folder for this process.
 
-        The arguments are those of `check`. Raises the errors of `check`, and `InputError` if the folder is locked.
+        Takes the arguments of `check`. Raises the errors of `check`, and `InputError` if the folder is locked.
         """
         path = pathlib.Path(path)
         try:

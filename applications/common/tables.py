@@ -46,7 +46,7 @@ class Column:
         return value * self.scale if isinstance(value, numbers.Real) and self.scale != 1.0 else value
 
     def cell(self, values):
-        """Return the text of a cell: the mean and its interval, a str as it is, or "-" for missing values."""
+        """Return the text of a cell: the mean and its interval, an unchanged str, or "-" for missing values."""
         if any(value is None for value in values):
             return "-"
         if isinstance(values[0], str):

@@ -66,7 +66,7 @@ def deng(comparison):
     if kmax:
         title = "Table 2 of Deng et al. 2018"
         parts.append(with_paper(title, "deng_2", EXACT_AND_KMAX, kmax, first_of=lambda name: (_title(name),)))
-    # Table 3 reports the entropy of a categorical alignment. Bayesian models have none.
+    # Table 3 reports the entropy of a categorical alignment, which Bayesian models lack.
     latent = {name: records for name, records in comparison.records.items() if not kinds[name].is_bayesian}
     if latent:
         heads_of = lambda name: (_title(name, short=True), kinds[name].expectation)  # noqa: E731

@@ -23,7 +23,7 @@ class Questions:
     """Columns with one entry per question.
 
     An entry of `votes` lists the normalised answers of several people. An entry of `types` is one of `TYPES`. If known,
-    `cells` contains the region that shows the answer; the entry is -1 if there is none.
+    `cells` contains the region that shows the answer; the entry is -1 if no region shows it.
     """
 
     ids: list
